@@ -111,15 +111,27 @@ def side_doc(side: Side) -> SideDoc:
     )
 
 
-def measure(before: Side, after: Side, label: str, b: str | None, a: str | None) -> Measured:
+def measure(before: Side, after: Side, label: str, old_phase: str | None, new_phase: str | None) -> Measured:
     """Step times of one phase; without a change if a side lacks it."""
-    old, new = _times(before, b), _times(after, a)
-    if old is None or new is None or b is None or a is None:
+    old, new = _times(before, old_phase), _times(after, new_phase)
+    if old is None or new is None or old_phase is None or new_phase is None:
         return Measured(label, old, new)
-    noise = noise_of(before.runs(b), after.runs(a), max(before.host_share(b), after.host_share(a)))
-    work = comparability.window_work_ratio(before, after, b, a)
-    x, y = before.times(b), after.times(a) / (work or 1.0)
-    return Measured(label, old, new, typical_change(x, y, noise), mean_change(x, y, noise), noise, work)
+    noise = noise_of(
+        before.runs(old_phase),
+        after.runs(new_phase),
+        max(before.host_share(old_phase), after.host_share(new_phase)),
+    )
+    work = comparability.window_work_ratio(before, after, old_phase, new_phase)
+    old_times, new_times = before.times(old_phase), after.times(new_phase) / (work or 1.0)
+    return Measured(
+        label,
+        old,
+        new,
+        typical_change(old_times, new_times, noise),
+        mean_change(old_times, new_times, noise),
+        noise,
+        work,
+    )
 
 
 def _times(side: Side, phase: str | None) -> StepTimes | None:

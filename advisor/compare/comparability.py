@@ -89,18 +89,24 @@ def judge(before: Side, after: Side, phases: Sequence[Phase]) -> Reasons:
 
 
 def _machine(before: Side, after: Side) -> Iterator[Reason]:
-    b, a = (", ".join(dict.fromkeys(g for w in s.works for g in w.gpus)) for s in (before, after))
-    yield _alike("GPU", b or None, a or None, 0.0, f"the GPU is {b} before and {a} after")
-    n, m = (max((w.gpu_count for w in s.works), default=0) for s in (before, after))
-    yield _alike("GPUs", n or None, m or None, factor("gpu-count"), f"GPUs at work: {n} before, {m} after")
+    old, new = (", ".join(dict.fromkeys(g for w in s.works for g in w.gpus)) for s in (before, after))
+    yield _alike("GPU", old or None, new or None, 0.0, f"the GPU is {old} before and {new} after")
+    old_count, new_count = (max((w.gpu_count for w in s.works), default=0) for s in (before, after))
+    yield _alike(
+        "GPUs",
+        old_count or None,
+        new_count or None,
+        factor("gpu-count"),
+        f"GPUs at work: {old_count} before, {new_count} after",
+    )
     for check, name in (("driver", "driver"), ("CUDA", "cuda")):
-        b, a = (", ".join(s.texts(name)) for s in (before, after))
-        yield _alike(check, b or None, a or None, factor("toolkit"), f"{check} {b} before, {a} after")
+        old, new = (", ".join(s.texts(name)) for s in (before, after))
+        yield _alike(check, old or None, new or None, factor("toolkit"), f"{check} {old} before, {new} after")
     clock = [_clock(s) for s in (before, after)]
     shift = clock_shift(before, after)
     apart = shift > limit("sm-clock")
-    b, a = ("unknown" if c is None else megahertz(c) for c in clock)
-    text = f"the SM clock is {b} before and {a} after" if apart else ""
+    old, new = ("unknown" if c is None else megahertz(c) for c in clock)
+    text = f"the SM clock is {old} before and {new} after" if apart else ""
     found = reason("clock", clock, not apart, 1.0 / (1.0 + shift) if apart else 1.0, text)
     yield found.replaced(state="unknown") if None in clock else found
 
@@ -119,8 +125,8 @@ def clock_shift(before: Side, after: Side) -> float:
     # A sampled clock cannot be compared with a nominal one.
     name = "sm_clock_hz" if all(w.sm_clock_hz for works in sides for w in works) else "clock_hz"
     known = [[v for w in works if (v := getattr(w, name))] for works in sides]
-    b, a = (sum(clocks) / max(len(clocks), 1) for clocks in known)
-    return abs(a / b - 1.0) if a and b else 0.0
+    old, new = (sum(clocks) / max(len(clocks), 1) for clocks in known)
+    return abs(new / old - 1.0) if new and old else 0.0
 
 
 def _capture(before: Side, after: Side) -> Iterator[Reason]:
@@ -128,22 +134,22 @@ def _capture(before: Side, after: Side) -> Iterator[Reason]:
     producers = [
         {t.split(" ")[0] if "Nsight" not in t else "nsys" for t in s.texts("producer")} for s in both
     ]
-    b, a = (", ".join(sorted(names)) or None for names in producers)
-    yield _alike("profiler", b, a, 0.0, f"{b} recorded the one side and {a} the other")
-    b, a = ("one block" if any(w.opaque for w in s.works) else "kernels" for s in both)
-    text = f"CUDA graphs are recorded as {b} before and as {a} after (--cuda-graph-trace)"
-    yield _alike("graphs", b, a, 0.0, text)
+    old, new = (", ".join(sorted(names)) or None for names in producers)
+    yield _alike("profiler", old, new, 0.0, f"{old} recorded the one side and {new} the other")
+    old, new = ("one block" if any(w.opaque for w in s.works) else "kernels" for s in both)
+    text = f"CUDA graphs are recorded as {old} before and as {new} after (--cuda-graph-trace)"
+    yield _alike("graphs", old, new, 0.0, text)
     traced = [{x for w in s.works for x in w.sources} for s in both]
-    b, a = (", ".join(sorted(t)) or None for t in traced)
+    old, new = (", ".join(sorted(t)) or None for t in traced)
     only = (", ".join(sorted(t - o)) or "nothing more" for t, o in (traced, traced[::-1]))
-    yield _alike("traced", b, a, factor("traced"), "traced besides: {} before, {} after".format(*only))
+    yield _alike("traced", old, new, factor("traced"), "traced besides: {} before, {} after".format(*only))
     rates = [{f"{w.sample_hz / 1e3:,.3g} kHz" for w in s.works if w.sample_hz} for s in both]
-    b, a = (", ".join(sorted(r)) or "not sampled" for r in rates)
-    yield _alike("GPU metrics", b, a, 1.0, f"GPU metrics: {b} before, {a} after")
-    b, a = (", ".join(s.texts("step_method")) or None for s in both)
-    yield _alike("steps", b, a, factor("step-method"), f"steps are known by {b} before, {a} after")
-    b, a = (", ".join(s.texts("serving_engine")) or None for s in both)
-    yield _alike("serving engine", b, a, 1.0, f"{b} served before, {a} after")
+    old, new = (", ".join(sorted(r)) or "not sampled" for r in rates)
+    yield _alike("GPU metrics", old, new, 1.0, f"GPU metrics: {old} before, {new} after")
+    old, new = (", ".join(s.texts("step_method")) or None for s in both)
+    yield _alike("steps", old, new, factor("step-method"), f"steps are known by {old} before, {new} after")
+    old, new = (", ".join(s.texts("serving_engine")) or None for s in both)
+    yield _alike("serving engine", old, new, 1.0, f"{old} served before, {new} after")
 
 
 def _usable(before: Side, after: Side) -> Iterator[Reason]:
@@ -168,17 +174,17 @@ def _model(before: Side, after: Side, common: Sequence[tuple[str, str]]) -> Reas
         return unknown
     # The phase that represents the model best: decode, else the largest one.
     phases = next((p for p in common if "decode" in p), common[0])
-    b, a = _fingerprint(before, phases[0]), _fingerprint(after, phases[1])
-    routes = [_routes(s, p, f["layers"]) for s, p, f in zip((before, after), phases, (b, a), strict=True)]
+    old, new = _fingerprint(before, phases[0]), _fingerprint(after, phases[1])
+    routes = [_routes(s, p, f["layers"]) for s, p, f in zip((before, after), phases, (old, new), strict=True)]
     factors = []
-    if b["layers"] and a["layers"]:
-        ratio = _likeness(b["layers"], a["layers"])
-        apart = abs(b["layers"] - a["layers"]) > _LAYERS_APART
+    if old["layers"] and new["layers"]:
+        ratio = _likeness(old["layers"], new["layers"])
+        apart = abs(old["layers"] - new["layers"]) > _LAYERS_APART
         factors.append(factor("layers") * ratio if apart else 1.0)
-    elif b["attention"] and a["attention"]:
-        factors.append(_likeness(b["attention"], a["attention"]))
-    if b["matmul"] and a["matmul"]:
-        factors.append(min(1.0, 2.0 * _likeness(b["matmul"], a["matmul"])))
+    elif old["attention"] and new["attention"]:
+        factors.append(_likeness(old["attention"], new["attention"]))
+    if old["matmul"] and new["matmul"]:
+        factors.append(min(1.0, 2.0 * _likeness(old["matmul"], new["matmul"])))
         if routes[0] != routes[1]:
             factors.append(factor("experts"))
     if not factors:
@@ -187,7 +193,7 @@ def _model(before: Side, after: Side, common: Sequence[tuple[str, str]]) -> Reas
         (f"{f['layers']:.0f} layers, " if f["layers"] else "")
         + f"{f['matmul'] or 0:.0f} matrix products and {f['attention'] or 0:.0f} attention kernels a step"
         + (", experts" if chosen else "")
-        for f, chosen in zip((b, a), routes, strict=True)
+        for f, chosen in zip((old, new), routes, strict=True)
     ]
     likeness = prod(factors)
     text = f"the models differ: {texts[0]} before, {texts[1]} after"
@@ -200,8 +206,8 @@ def _routes(side: Side, phase: str, layers: float | None) -> bool:
     return bool(layers) and calls >= (layers or 0.0)
 
 
-def _likeness(b: float, a: float) -> float:
-    return min(b, a) / max(b, a) if min(b, a) > 0 else 0.0
+def _likeness(old: float, new: float) -> float:
+    return min(old, new) / max(old, new) if min(old, new) > 0 else 0.0
 
 
 def _mix(before: Side, after: Side, overlap: float) -> Reason:
@@ -212,23 +218,23 @@ def _mix(before: Side, after: Side, overlap: float) -> Reason:
     return reason("phases", texts, overlap > limit("same-phases"), overlap, text)
 
 
-def window_work_ratio(before: Side, after: Side, b: str, a: str) -> float | None:
+def window_work_ratio(before: Side, after: Side, old_phase: str, new_phase: str) -> float | None:
     """Kernels in the window after over those before, if steps are unknown; else None. Such windows hold
     what was recorded, and twice the time is twice the work."""
-    if before.steps(b) and after.steps(a):
+    if before.steps(old_phase) and after.steps(new_phase):
         return None
-    x, y = before.mean(b, "kernel_calls"), after.mean(a, "kernel_calls")
-    return y / x if x and y else None
+    old, new = before.mean(old_phase, "kernel_calls"), after.mean(new_phase, "kernel_calls")
+    return new / old if old and new else None
 
 
-def _work_ratio(before: Side, after: Side, b: str, a: str) -> float | None:
-    if not before.steps(b) or not after.steps(a):
-        return window_work_ratio(before, after, b, a)
+def _work_ratio(before: Side, after: Side, old_phase: str, new_phase: str) -> float | None:
+    if not before.steps(old_phase) or not after.steps(new_phase):
+        return window_work_ratio(before, after, old_phase, new_phase)
     for name in ("tokens", "batch"):
-        x, y = before.mean(b, name), after.mean(a, name)
-        if x and y:
-            return y / x
-    return launch_ratio(before.kernels(b), after.kernels(a))
+        old, new = before.mean(old_phase, name), after.mean(new_phase, name)
+        if old and new:
+            return new / old
+    return launch_ratio(before.kernels(old_phase), after.kernels(new_phase))
 
 
 def launch_ratio(before: dict[str, Kernel], after: dict[str, Kernel]) -> float | None:

@@ -51,17 +51,19 @@ def scaling(
             comparability=Comparability(score=0.0, reasons=reasons),
             **judge(FactWriter(COMPARISON), "context", rules).parts(),
         )
-    label, b, a = chosen
+    label, short_phase, long_phase = chosen
     # The batch must be the same; prompts may be longer.
-    x, y = short.mean(b, "batch"), long.mean(a, "batch")
-    batch = y / x if x and y else comparability.launch_ratio(short.kernels(b), long.kernels(a))
+    old, new = short.mean(short_phase, "batch"), long.mean(long_phase, "batch")
+    batch = new / old if old and new else None
+    if batch is None:
+        batch = comparability.launch_ratio(short.kernels(short_phase), long.kernels(long_phase))
     text = f"a {label} step serves {batch or 1.0:.3g} times the batch"
     reasons += (comparability.of_ratio("batch", label, batch, limit("same-batch"), text),)
     score = prod(r.score for r in reasons)
-    measured = measure(short, long, label, b, a)
+    measured = measure(short, long, label, short_phase, long_phase)
     step = measured.before.median_ms if measured.before else 0.0
-    kernels = short.kernels(b).values(), long.kernels(a).values()
-    rows = [_row(x, y, step) for x, y in operation_pairs(*kernels)]
+    kernels = short.kernels(short_phase).values(), long.kernels(long_phase).values()
+    rows = [_row(old, new, step) for old, new in operation_pairs(*kernels)]
     rows.sort(key=lambda r: (-abs(r.long_ms - r.short_ms), r.operation))
     attention = sum(r.long_ms - r.short_ms for r in rows if r.attention)
     of_step = attention / step if step else None
@@ -101,17 +103,17 @@ def _phase(phases: list[Phase]) -> tuple[str, str, str] | None:
     return order[0] if order else None
 
 
-def _row(x: Operation, y: Operation, step: float) -> Scaling:
+def _row(short: Operation, long: Operation, step: float) -> Scaling:
     return Scaling(
-        operation=x.name,
-        family=x.family,
-        attention=x.family == _ATTENTION and read_of_context(x.name) != "fixed",
-        calls_short=round(x.calls, 3),
-        calls_long=round(y.calls, 3),
-        short_ms=round(x.ms, 6),
-        long_ms=round(y.ms, 6),
-        growth=y.ms / x.ms - 1 if x.ms else None,
-        step_growth=(y.ms - x.ms) / step if step else 0.0,
+        operation=short.name,
+        family=short.family,
+        attention=short.family == _ATTENTION and read_of_context(short.name) != "fixed",
+        calls_short=round(short.calls, 3),
+        calls_long=round(long.calls, 3),
+        short_ms=round(short.ms, 6),
+        long_ms=round(long.ms, 6),
+        growth=long.ms / short.ms - 1 if short.ms else None,
+        step_growth=(long.ms - short.ms) / step if step else 0.0,
     )
 
 

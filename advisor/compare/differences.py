@@ -18,8 +18,8 @@ from advisor.model.parts import PARTS
 def budget_changes(before: Side, after: Side, phases: Sequence[Phase]) -> tuple[m.PartChange, ...]:
     """Parts of the whole step, then of each phase if there are several."""
     out = _parts(before.budget(), after.budget(), None)
-    for label, b, a in shared(phases) if len(phases) > 1 else ():
-        out += _parts(before.budget(b), after.budget(a), label)
+    for label, old_phase, new_phase in shared(phases) if len(phases) > 1 else ():
+        out += _parts(before.budget(old_phase), after.budget(new_phase), label)
     return tuple(out)
 
 
@@ -37,17 +37,17 @@ def finding_changes(before: Side, after: Side) -> tuple[m.FindingChange, ...]:
     old, new = common_findings(before), common_findings(after)
     out = []
     for key in dict.fromkeys((*old, *new)):
-        b, a = old.get(key), new.get(key)
-        known = b or a
+        was, now = old.get(key), new.get(key)
+        known = was or now
         assert known is not None
         status, note = "same", ""
-        if a is None:
+        if now is None:
             note = _blind(after.diagnoses, known)
             status = "unknown" if note else "gone"
-        elif b is None:
+        elif was is None:
             note = _blind(before.diagnoses, known)
             status = "unknown" if note else "new"
-        elif a.severity != b.severity or _moved(b, a):
+        elif now.severity != was.severity or _moved(was, now):
             status = "changed"
         out.append(
             m.FindingChange(
@@ -57,12 +57,12 @@ def finding_changes(before: Side, after: Side) -> tuple[m.FindingChange, ...]:
                 title=known.title,
                 scope=known.scope,
                 note=note,
-                severity_before=b.severity if b else None,
-                severity_after=a.severity if a else None,
-                share_before=b.share if b else None,
-                share_after=a.share if a else None,
-                ms_before=_ms(b),
-                ms_after=_ms(a),
+                severity_before=was.severity if was else None,
+                severity_after=now.severity if now else None,
+                share_before=was.share if was else None,
+                share_after=now.share if now else None,
+                ms_before=_ms(was),
+                ms_after=_ms(now),
             )
         )
     order = ("new", "changed", "gone", "unknown", "same").index
@@ -72,9 +72,9 @@ def finding_changes(before: Side, after: Side) -> tuple[m.FindingChange, ...]:
 
 def _moved(before: Finding, after: Finding) -> bool:
     """Holds another length of the step; another share of it if lengths are unknown."""
-    b, a = _ms(before), _ms(after)
-    if b is not None and a is not None:
-        return abs(a - b) > limit("shrunk-time") * max(a, b)
+    was, now = _ms(before), _ms(after)
+    if was is not None and now is not None:
+        return abs(now - was) > limit("shrunk-time") * max(now, was)
     return abs((after.share or 0.0) - (before.share or 0.0)) >= limit("finding-share")
 
 

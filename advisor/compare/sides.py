@@ -172,12 +172,12 @@ class Side:
 
 def paired(before: Side, after: Side) -> list[Phase]:
     """The phases, most time first. One that a side could not name is the only phase of the other."""
-    b, a = before.phases, after.phases
-    if len(b) == len(a) == 1 and b != a and "unknown" in (b[0], a[0]):
-        return [(a[0] if b[0] == "unknown" else b[0], b[0], a[0])]
-    weight = {p: max(before.shares.get(p, 0.0), after.shares.get(p, 0.0)) for p in (*b, *a)}
+    old, new = before.phases, after.phases
+    if len(old) == len(new) == 1 and old != new and "unknown" in (old[0], new[0]):
+        return [(new[0] if old[0] == "unknown" else old[0], old[0], new[0])]
+    weight = {p: max(before.shares.get(p, 0.0), after.shares.get(p, 0.0)) for p in (*old, *new)}
     order = sorted(weight, key=lambda p: (-weight[p], p))
-    return [(p, p if p in b else None, p if p in a else None) for p in order]
+    return [(p, p if p in old else None, p if p in new else None) for p in order]
 
 
 def shared(phases: Sequence[Phase]) -> list[tuple[str, str, str]]:
@@ -231,23 +231,25 @@ def operation_pairs(
 def operation_changes(before: Side, after: Side, phases: Sequence[Phase]) -> tuple[OperationChange, ...]:
     """Every operation of the phases that both sides have, the largest change first."""
     out = []
-    for label, b, a in shared(phases):
-        step = max(before.times(b).mean() if len(before.times(b)) else 0.0, 1e-6)
+    for label, old_phase, new_phase in shared(phases):
+        step = max(before.times(old_phase).mean() if len(before.times(old_phase)) else 0.0, 1e-6)
         worth = limit("operation-share") * step
         out += [
             OperationChange(
-                operation=x.name,
-                family=x.family,
+                operation=old.name,
+                family=old.family,
                 phase=label,
-                status=_status(x, y, worth),
-                calls_before=round(x.calls, 3),
-                calls_after=round(y.calls, 3),
-                before_ms=round(x.ms, 6),
-                after_ms=round(y.ms, 6),
-                kernels_before=x.names()[:_NAMES],
-                kernels_after=y.names()[:_NAMES],
+                status=_status(old, new, worth),
+                calls_before=round(old.calls, 3),
+                calls_after=round(new.calls, 3),
+                before_ms=round(old.ms, 6),
+                after_ms=round(new.ms, 6),
+                kernels_before=old.names()[:_NAMES],
+                kernels_after=new.names()[:_NAMES],
             )
-            for x, y in operation_pairs(before.kernels(b).values(), after.kernels(a).values())
+            for old, new in operation_pairs(
+                before.kernels(old_phase).values(), after.kernels(new_phase).values()
+            )
         ]
     return tuple(sorted(out, key=lambda o: (-abs(o.change_ms), o.phase, o.operation))[:_ROWS])
 
