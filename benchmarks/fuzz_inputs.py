@@ -108,9 +108,19 @@ def make_seeds(folder: Path, slow: bool = True) -> None:
         json.dumps({"output_throughput": 123.4, "mean_tpot_ms": 9.1, "a": [1]})
     )
     (folder / "bench.csv").write_text("output_throughput,mean_tpot_ms\n123.4,9.1\n120,9.2\n")
-    (folder / "config.json").write_text(json.dumps(
-        {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 128256,
-         "intermediate_size": 14336, "num_key_value_heads": 8, "torch_dtype": "bfloat16"}))  # fmt: skip
+    (folder / "config.json").write_text(
+        json.dumps(
+            {
+                "hidden_size": 4096,
+                "num_hidden_layers": 32,
+                "num_attention_heads": 32,
+                "vocab_size": 128256,
+                "intermediate_size": 14336,
+                "num_key_value_heads": 8,
+                "torch_dtype": "bfloat16",
+            }
+        )
+    )
     (folder / "advisor.toml").write_text('top = 3\nignore = ["MOE"]\n')
     (folder / "answers.yaml").write_text("capture-steady: yes\nother: {answer: no, note: x}\n")
     (folder / "rule.yaml").write_text((ROOT / "rules/launch/LCH101.yaml").read_text())

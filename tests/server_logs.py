@@ -105,8 +105,10 @@ def sglang(server: Server) -> str:
             f"#queue-req: {m.waiting}, "
         )
     if server.preempted:
-        lines.append(f"[2025-08-01 10:09:00 TP0] KV cache pool is full. Retract requests. #retracted_reqs: "
-                     f"{server.preempted}, #new_token_ratio: 0.7")  # fmt: skip
+        lines.append(
+            f"[2025-08-01 10:09:00 TP0] KV cache pool is full. Retract requests. #retracted_reqs: "
+            f"{server.preempted}, #new_token_ratio: 0.7"
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -31,8 +31,14 @@ from advisor.sources.trace import Trace
 FOLDER = "unprofiled"
 #: Options that also hold for a recording of the ranges alone: its window, and how the program is followed.
 _KEPT = (
-    "--delay", "--duration", "--kill", "--wait", "--trace-fork-before-exec", "--env-var", "--force-overwrite",
-)  # fmt: skip
+    "--delay",
+    "--duration",
+    "--kill",
+    "--wait",
+    "--trace-fork-before-exec",
+    "--env-var",
+    "--force-overwrite",
+)
 _LIGHT = ("--trace=nvtx", "--sample=none", "--cpuctxsw=none")
 _FEWEST = 5
 #: A step is the time from range to range if both differ by at most this share.

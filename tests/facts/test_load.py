@@ -82,8 +82,10 @@ def test_values_of_lines_that_are_compared(tmp_path: Path) -> None:
 
 def test_values_of_benchmarks(tmp_path: Path) -> None:
     """16 requests of 100 ms and 127 further tokens of 10 ms: 11.7 a second, 1,495 tokens a second."""
-    runs = [Ran(in_flight=n, output_tokens=128, first_ms=100.0, token_ms=ms) for n, ms in
-            ((1, 10.0), (16, 10.0), (64, 100.0))]  # fmt: skip
+    runs = [
+        Ran(in_flight=n, output_tokens=128, first_ms=100.0, token_ms=ms)
+        for n, ms in ((1, 10.0), (16, 10.0), (64, 100.0))
+    ]
     base = facts(tmp_path, trtllm(runs[1]))
     expect_values(
         base,

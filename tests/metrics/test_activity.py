@@ -18,8 +18,9 @@ from advisor.pipeline.diagnose import open_trace
 
 LAYERS = 500
 #: Kernel, microseconds, DRAM activity by bytes over time. Small kernels work from the cache.
-LARGE, MEDIUM, SHORT = ("nvjet_large", 57.0, 0.87), ("nvjet_down", 30.0, 0.82), (
-    "nvjet_out", 10.8, 0.65)  # fmt: skip
+LARGE = ("nvjet_large", 57.0, 0.87)
+MEDIUM = ("nvjet_down", 30.0, 0.82)
+SHORT = ("nvjet_out", 10.8, 0.65)
 SMALL = [(f"at::native::elementwise_kernel<{i}>", 1.8, 0.02) for i in range(4)]
 NORM = ("rms_norm_kernel", 5.9, 0.02)
 LAYER = [NORM, *SMALL, SHORT, *SMALL, NORM, LARGE, *SMALL[:2], MEDIUM, *SMALL[2:]]

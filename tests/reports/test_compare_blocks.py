@@ -23,9 +23,15 @@ def check(outcome: str, id: str, severity: str = "high", **more: Any) -> AdviceC
 
 def change(status: str, severity: str) -> FindingChange:
     return FindingChange.model_validate(
-        {"status": status, "code": "LCH101", "cause": "launch-bound", "title": "Slow",
-         "severity_before": severity, "severity_after": severity}
-    )  # fmt: skip
+        {
+            "status": status,
+            "code": "LCH101",
+            "cause": "launch-bound",
+            "title": "Slow",
+            "severity_before": severity,
+            "severity_after": severity,
+        }
+    )
 
 
 def shown(verbosity: int = 0, **parts: Any) -> str:

@@ -16,20 +16,39 @@ from tests.reports.fixture import DIAGNOSIS, plain
 
 STEPS = (
     CombinedStep(
-        code="LCH101", cause="launch-bound", what_if="cuda_graphs", params={"syncs": "removed"},
-        step_before_ms=9.0, step_after_ms=2.25, marginal_ms=6.75, marginal_share=0.75,
-        speedup=4.0, bound_ms=2.0,
+        code="LCH101",
+        cause="launch-bound",
+        what_if="cuda_graphs",
+        params={"syncs": "removed"},
+        step_before_ms=9.0,
+        step_after_ms=2.25,
+        marginal_ms=6.75,
+        marginal_share=0.75,
+        speedup=4.0,
+        bound_ms=2.0,
     ),
     CombinedStep(
-        code="ALC101", cause="allocation-churn", what_if="remove_allocations",
-        step_before_ms=2.25, step_after_ms=2.25, marginal_ms=0.0, marginal_share=0.0,
-        speedup=4.0, bound_ms=2.0,
+        code="ALC101",
+        cause="allocation-churn",
+        what_if="remove_allocations",
+        step_before_ms=2.25,
+        step_after_ms=2.25,
+        marginal_ms=0.0,
+        marginal_share=0.0,
+        speedup=4.0,
+        bound_ms=2.0,
     ),
     CombinedStep(
-        what_if="remove_gc", step_before_ms=2.25, step_after_ms=2.25, marginal_ms=0.0,
-        marginal_share=0.0, speedup=4.0, bound_ms=2.0, note="no garbage collection was recorded",
+        what_if="remove_gc",
+        step_before_ms=2.25,
+        step_after_ms=2.25,
+        marginal_ms=0.0,
+        marginal_share=0.0,
+        speedup=4.0,
+        bound_ms=2.0,
+        note="no garbage collection was recorded",
     ),
-)  # fmt: skip
+)
 SPANS = {
     "step_before_ms": Span(low=8.0, mid=9.0, high=10.0),
     "step_after_ms": Span(low=2.0, mid=2.25, high=2.5),

@@ -308,9 +308,15 @@ def test_04_no_correlation_is_none(opened: Opened) -> None:
 def test_04_work_of_an_operator_whose_launches_all_have_theirs_stays_alone(opened: Opened) -> None:
     profile = Profile(amd=True).gpu().process(100).launch(at=0, kernel="a")
     profile.event(
-        ph="X", cat="kernel", name="b", ts=90, dur=1, pid=0, tid=0,
+        ph="X",
+        cat="kernel",
+        name="b",
+        ts=90,
+        dur=1,
+        pid=0,
+        tid=0,
         args={"device": 0, "stream": 0, "External id": 77, "correlation": 12345},
-    )  # fmt: skip
+    )
     trace = opened(profile)
     assert trace.rows("kernels") == 2
 

@@ -24,8 +24,15 @@ REPORTS = {
     "nvtx-kernels": "nvtx_kern_sum",
 }
 #: How many cells each report has in the committed capture, so that no test passes by being empty.
-CELLS = {"kernels": 171, "api": 99, "launch": 513, "copies": 9, "copy-sizes": 8, "nvtx": 170,
-         "nvtx-kernels": 4199}  # fmt: skip
+CELLS = {
+    "kernels": 171,
+    "api": 99,
+    "launch": 513,
+    "copies": 9,
+    "copy-sizes": 8,
+    "nvtx": 170,
+    "nvtx-kernels": 4199,
+}
 
 
 @pytest.mark.parametrize("report", REPORTS)
