@@ -103,7 +103,10 @@ def decoded(data: bytes) -> str:
 
 
 def similar(path: Path) -> str:
-    """`; did you mean '...'?` with the nearest name of a file beside a missing one, else nothing."""
+    """`; did you mean '...'?` with the nearest name of a file beside a missing one, else nothing; for a URL
+    what to do with it."""
+    if path.parts[:1] in (("http:",), ("https:",)):
+        return "; URLs are not read: download it first (a server that runs: advisor attach URL)"
     there = sorted(path.parent.iterdir()) if path.parent.is_dir() else ()
     stems = {p.name.partition(".")[0]: p for p in there if p != path}  # it may be a link to nowhere
     near = get_close_matches(path.name.partition(".")[0], stems, 1, 0.75)

@@ -271,6 +271,8 @@ def redact(settings: Settings, source: Path, target: Path, check: Path | None) -
     except (OSError, UnicodeDecodeError) as fault:
         reason = getattr(fault, "strerror", None) or "not UTF-8 text"
         raise InputError(f"--check: {check}: cannot be read ({reason})") from fault
+    if check and not any(map(str.strip, strings)):  # an empty list would pass for a clean copy
+        raise InputError(f"--check: {check}: holds no line to look for; write one name a line")
     with deliver.Progress(source.name) as progress:
         progress("redacting")
         done = run(source, target, settings.force, strings)

@@ -39,7 +39,7 @@ _FEW = 3
 def errors(lines: Sequence[str]) -> None:
     """Print an error a capture, `NAME: REASON; HINT`; of many, one line a reason."""
     alike: dict[str, list[str]] = {}
-    for line in lines:
+    for line in ("?".join(text.splitlines()) for text in lines):  # names of files may hold line breaks
         alike.setdefault(line.partition(";")[0].rpartition(": ")[2], []).append(line)
     for reason, found in alike.items():
         if len(found) > _FEW:

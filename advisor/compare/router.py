@@ -21,7 +21,7 @@ from advisor.knowledge.verb_files import limit, moe_router
 from advisor.model.comparison import ExpertKernels, RouterExperiment, RouterRuns
 from advisor.model.numbers import milliseconds
 from advisor.model.work import KernelWork
-from advisor.reading import read_bytes
+from advisor.reading import read_bytes, similar
 from advisor.sources.serving.benchmarks import read_runs
 from advisor.sources.serving.report_numbers import COMPARED
 
@@ -281,8 +281,12 @@ def _read(path: Path) -> list[Run]:
     """The runs of one report."""
     try:
         text = read_bytes(path).decode("utf-8-sig", "replace")
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file{similar(path)}") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: a folder; name the reports in it, with commas between") from None
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
     kept = ({m: v for m, v in run.items() if m in COMPARED} for run in read_runs(text))
     runs = [run for run in kept if run]
     if not runs:

@@ -150,7 +150,8 @@ def named(name: str, folder: Path) -> tuple[Diagnosis, ...]:
     path = find(name, folder)
     if path is None:
         known = ", ".join(names(folder)) or "none"
-        raise InputError(f"{folder}: no baseline is called '{name}' (saved: {known})")
+        file = f"; show a file with: advisor {name}" if Path(name).is_file() else ""
+        raise InputError(f"{folder}: no baseline is called '{name}' (saved: {known}){file}")
     return read(path)
 
 

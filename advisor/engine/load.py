@@ -189,7 +189,11 @@ def _read_folder(directory: Path) -> tuple[list[Source], list[Problem]]:
     if (size := sum(p.stat().st_size for p in files if p.is_file())) > MOST_RULES_BYTES:
         what = f"holds {size >> 20} MB of rules, at most {MOST_RULES_BYTES >> 20}; name a folder of fewer"
         return [], [Problem(str(directory), 0, what)]
-    return [read(path) for path in files], list(_misnamed(directory))
+    misnamed = list(_misnamed(directory))
+    if not files and not misnamed:
+        what = "holds no rule (CODE.yaml); name the folder that holds the rules"
+        return [], [Problem(str(directory), 0, what)]
+    return [read(path) for path in files], misnamed
 
 
 def _rule_of(source: Source) -> RuleSpec | None:

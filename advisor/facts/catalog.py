@@ -43,7 +43,17 @@ from advisor.metrics.kernels import MATMUL, Names, dense, distribution, extremes
 from advisor.metrics.matmuls import Decoder, matmuls, recorded_weights
 from advisor.metrics.phases import step_times
 from advisor.metrics.waited import calls_by
-from advisor.model.arrays import Array, by_label, largest, lengths, median_of, nearest_rank, picked, rows_at
+from advisor.model.arrays import (
+    Array,
+    by_label,
+    distinct,
+    largest,
+    lengths,
+    median_of,
+    nearest_rank,
+    picked,
+    rows_at,
+)
 from advisor.model.facts import FactBase, Row, Scope, Value
 from advisor.model.parts import IDLE
 from advisor.model.tasks import run_tasks
@@ -171,7 +181,9 @@ def _heaviest(
 
 def _calls(a: Analysis, device: int, out: FactWriter) -> None:
     rows = np.flatnonzero(a.calls_in_window).astype(np.int32)
-    calls = a.trace.columns("api_calls", ("start", "end", "call", "name_id"))
+    calls = a.trace.columns("api_calls", ("start", "end", "call", "name_id", "thread"))
+    threads = len(distinct(picked(calls["thread"], rows)))
+    note = f", summed over {threads} threads" if threads > 1 else ""
     ids, group = dense(picked(calls["name_id"], rows))
     group = group.astype(np.int32)
     names = [re.sub(_API_SUFFIX, "", t) for t in a.trace.texts(ids.tolist())]
@@ -184,13 +196,13 @@ def _calls(a: Analysis, device: int, out: FactWriter) -> None:
     order = largest(d.total, known=d.count)
     per_step = d.count / a.step_count if a.step_count else [None] * len(ids)
     columns = (names, d.count, per_step, d.total / 1e6, d.total / host, d.p50 / 1e3, d.maximum / 1e3)
-    out.table("api.top", rows_at(order[:_ROWS], *columns))
+    out.table("api.top", rows_at(order[:_ROWS], *columns), note=note)
     for key, wanted in (
         ("launch.top_calls", (Call.LAUNCH, Call.GRAPH_LAUNCH)),
         ("sync.top_calls", (Call.SYNC, Call.COPY)),
         ("alloc.calls", (Call.ALLOC, Call.FREE)),
     ):
-        out.table(key, rows_at(order[np.isin(kind[order], wanted)][:_FEW], *columns))
+        out.table(key, rows_at(order[np.isin(kind[order], wanted)][:_FEW], *columns), note=note)
     waits, window = calls_by(a, a.feeder(device), Call.SYNC), a.budgets[device].program_ns
     entity: list[Row] = []
     for i in order[kind[order] == Call.SYNC].tolist():

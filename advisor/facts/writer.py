@@ -89,15 +89,16 @@ class FactWriter:
         *,
         title: str | None = None,
         columns: str | None = None,
+        note: str = "",
     ) -> None:
         """Keep an evidence table; an empty one is left out. Title and columns (separated by commas) are
-        those of ``knowledge/tables.yaml`` unless given."""
+        those of ``knowledge/tables.yaml`` unless given; `note` follows the title."""
         usual = evidence_tables().get(name)
         if usual is None:
             raise ValueError(f"unknown evidence table {name}; add it to knowledge/tables.yaml")
         if rows:
             heads = tuple(columns.split(", ")) if columns else usual.columns
-            named = title or usual.title.format(whole=self._whole)
+            named = (title or usual.title.format(whole=self._whole)) + note
             table = Table(named, heads, tuple(tuple(map(_plain, row)) for row in rows))
             self.base.tables[name, self._scope] = table
 

@@ -348,6 +348,7 @@ def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
             "launch to the next allows (5 us stay); the capture does not record it: time one run "
             "without the profiler and give its step time with --unprofiled-step"
         )
+    of = replayer.excerpt.of
     recorded, marking = (
         float(cost.sum()) / replayer.work.steps / 1e6
         for cost in (inputs.calls.recorded, inputs.calls.marking)
@@ -355,14 +356,14 @@ def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
     if replayer.unprofiled_ns is None and recorded:
         what = "operators, Python calls and steps" if marking else "operators and Python calls"
         out.append(
-            f"recording {what} cost the host up to {recorded:.3g} ms a step more, of which the range "
+            f"recording {what} cost the host up to {recorded:.3g} ms a {of} more, of which the range "
             "holds what the GPU had to wait for"
         )
     if marking:
         out.append(f"the profiler's step() between two steps, {marking:.3g} ms a step, is taken out")
     if written := replayer.a.window.cut(profiler_writes(replayer.a)).total:
         each = written / max(replayer.a.step_count, 1) / 1e6
-        out.append(f"the profiler wrote its records for {value_text(each, 'ms')} a step: taken out")
+        out.append(f"the profiler wrote its records for {value_text(each, 'ms')} a {of}: taken out")
     if has_nodes(inputs) and not replayer.by_software:
         out.append("graph nodes were traced by hardware: their times are taken as they are")
     elif has_nodes(inputs):
@@ -380,7 +381,7 @@ def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
     if len(inputs.origin) > 1:
         out.append("host threads keep their own pace: what they wait for among themselves stays")
     if replayer.excerpt.alone:
-        out.append(f"the {replayer.excerpt.of} was captured once: nothing shows how others differ")
+        out.append(f"the {of} was captured once: nothing shows how others differ")
     if replayer.excerpt.note:
         out.append(replayer.excerpt.note)
     return tuple(dict.fromkeys(out))

@@ -37,7 +37,8 @@ class Problem(NamedTuple):
     text: str
 
     def __str__(self) -> str:
-        return f"{self.path}{f':{self.line}' if self.line else ''}: {self.text}"
+        path = "?".join(self.path.splitlines())  # names of files may hold line breaks
+        return f"{path}{f':{self.line}' if self.line else ''}: {self.text}"
 
 
 class Source(Struct):

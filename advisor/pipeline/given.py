@@ -23,7 +23,7 @@ _PRECISION_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "fp8": 1.0,
 
 def given_weights(text: str | None) -> int | None:
     """Bytes of the weights if the user gave them, else None."""
-    return parse_weights(text) if text else None
+    return None if text is None else parse_weights(text)
 
 
 def given_decoder(text: str | None) -> Decoder | None:

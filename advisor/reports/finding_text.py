@@ -123,7 +123,8 @@ def _saves(found: Finding) -> str:
         return f"{percent(ranking.saved)} is its part of what the fixes save together"
     if gain.measure == "throughput" or len(saved_terms(gain.speedup, gain.traced)) == 1:
         return ""
-    return f"{percent(ranking.saved)} of the step: the mean of the middle and the low end of a wide estimate"
+    how = "the mean of the middle and the low end of a wide estimate"
+    return f"{percent(ranking.saved)} of the {gain.of}: {how}"
 
 
 def _conditions(found: Finding, detail: Detail) -> Iterator[b.Block]:

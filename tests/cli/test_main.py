@@ -321,3 +321,29 @@ def test_options_of_the_analysis_are_the_same_for_every_verb() -> None:
     found = [p for verb in every_command() for p in verb.params if p.name in shared]
     assert {p.name for p in found} == set(shared)
     assert [(p.name, p.metavar) for p in found if p.metavar != SETTINGS[p.name].flag.metavar] == []
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("https://host/a.sqlite",), "URLs are not read: download it first"),
+        (("rules", "check", "folder"), "folder: holds no rule (CODE.yaml)"),
+        (("rules", "check", "two\nlines"), "two?lines: not a directory"),
+        (("review", "import", "folder"), "folder: a folder; name the workbook in it"),
+        (("moe", "folder", "a.sqlite"), "folder: a folder; name the reports in it"),
+        (("moe", "nowhere.json", "a.sqlite"), "nowhere.json: no such file"),
+        (("baseline", "show", "a.sqlite"), "show a file with: advisor a.sqlite"),
+        (("redact", "a.sqlite", "b.sqlite", "--check", "two\nlines"), "holds no line to look for"),
+    ],
+)
+def test_what_cannot_be_used_is_named_in_one_line_with_what_to_do(
+    run: Run, capsys: Captured, tmp_path: Path, args: tuple[str, ...], says: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "two\nlines").touch()
+    before = sorted(tmp_path.iterdir())
+    assert run(*args) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("advisor: error: ")
+    assert says in line
+    assert sorted(tmp_path.iterdir()) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,22 @@ def test_concatenations_of_a_window_that_is_one_pass(tmp_path: Path) -> None:
     (gain,) = (f.gain for f in d.findings if f.cause == "concatenations")
     assert gain is not None
     assert gain.speedup is not None
+
+
+def test_what_is_counted_without_steps_is_of_the_window(tmp_path: Path) -> None:
+    export = loop()
+    export.overhead(0, 2 * MS)
+    d = diagnosed(export, tmp_path)
+    told = [text for f in d.findings if f.gain is not None for text in f.gain.assumptions]
+    assert any(re.search("wrote its records for .* a window", text) for text in told)
+    assert not any(" a step: taken out" in text or " a step more" in text for text in told)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_times_of_several_threads_say_that_they_are_a_sum(tmp_path: Path, threads: int) -> None:
+    export = loop()
+    for thread in range(1, threads):
+        export.thread(100 + thread).call("cudaStreamSynchronize_v3020", MS, 15 * MS)
+    title = diagnosed(export, tmp_path).tables["api"].title
+    ends = ", summed over 2 threads" if threads == 2 else "share of the window"
+    assert title.endswith(ends)

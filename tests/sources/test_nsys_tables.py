@@ -467,6 +467,9 @@ def test_rows_without_a_place_in_time_are_no_rows(opened: Any, column: str) -> N
     trace = opened(export.without_columns(KERNEL, column))
     assert not trace.has("kernels")
     assert trace.has("api_calls")
+    (row,) = trace.ledger.rows()
+    assert str(row) == f"1 of 1 rows of {KERNEL} dropped: the table has no column '{column}'"
+    assert row.severity == "warning"
 
 
 def test_05_absent_kernel_columns_read_as_missing(opened: Any) -> None:

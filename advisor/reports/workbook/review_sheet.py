@@ -168,8 +168,11 @@ def read(path: Path, version: str) -> m.Review:
 
 
 def _open(path: Path) -> Workbook:
+    if path.is_dir():
+        raise InputError(f"{path}: a folder; name the workbook in it")
     if not path.is_file():
-        raise InputError(f"{path}: no such file{similar(path)}")
+        what = "not a regular file; save it to disk first"
+        raise InputError(f"{path}: {what if path.exists() else f'no such file{similar(path)}'}")
     try:
         with zipfile.ZipFile(path) as package:
             size = sum(member.file_size for member in package.infolist())

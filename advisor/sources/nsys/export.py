@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -162,12 +162,9 @@ class NsysExport:
         # nsys samples stacks, it does not time functions.
         if table in ("python_calls", "python_rows", "modules", "sums", "load"):
             return False
-        for raw, fills in nsys.JOINED_TABLES.get(table) or (nsys.ROW_TABLES[table],):
-            # Rows without a start or an end, as in a mangled export, have no place in time.
-            needed = {fills[name].raw[0] for name in ("start", "end") if name in fills}
-            if self._db.has(self._raw(raw)) and needed <= set(self._db.columns(self._raw(raw))):
-                return True
-        return False
+        return any(
+            self._db.has(raw) and needed <= set(self._db.columns(raw)) for raw, needed in self._needed(table)
+        )
 
     def _read_rows(self, table: str, columns: Sequence[str]) -> Columns:
         raw, fills = nsys.ROW_TABLES[table]
@@ -326,7 +323,24 @@ class NsysExport:
                 f"{nsys.GPU_METRICS} has rows, but none that {nsys.METRIC_NAMES} names as a known metric "
                 "with a time in the session"
             )
+        for raw, lacked in self._timeless():
+            rows = self._db.count(raw, ())
+            self.ledger.note("dropped", f"the table has no column '{lacked}'", raw, rows, rows)
         return warnings
+
+    def _timeless(self) -> Iterator[tuple[str, str]]:
+        """Tables whose rows have no place in time, as in a mangled export, and the column that they lack."""
+        for table in {**nsys.ROW_TABLES, **nsys.JOINED_TABLES}:
+            if table not in self._present and table != "ranges":  # a mark needs no end
+                for raw, needed in self._needed(table):
+                    lacks = sorted(needed - set(self._db.columns(raw)))
+                    if lacks and self._db.has(raw):
+                        yield raw, lacks[0]
+
+    def _needed(self, table: str) -> Iterator[tuple[str, set[str]]]:
+        """The tables of the file that fill one of ours, with the columns that give rows a place in time."""
+        for raw, fills in nsys.JOINED_TABLES.get(table) or (nsys.ROW_TABLES[table],):
+            yield self._raw(raw), {fills[name].raw[0] for name in ("start", "end") if name in fills}
 
 
 def _replaced(values: Ints, old: list[int], new: Sequence[int]) -> Array:
