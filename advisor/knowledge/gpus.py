@@ -129,13 +129,15 @@ def gpu_features() -> Mapping[str, GpuFeature]:
 
 
 def gpu_has(feature: str, device: Device) -> bool | None:
-    """Whether the device has it, by its compute capability; None if that is unknown."""
+    """Whether the device has it, by its vendor and compute capability; None if that is unknown."""
     about, known = gpu_of(device), gpu_features()[feature]
+    those = known.amd if re.search(_AMD, device.name or "") else known.nvidia
+    if those is None:
+        return False
     if device.compute_capability:
         capability = float("{}.{}".format(*device.compute_capability))
     elif about and about.sm:
         capability = about.sm / 10
     else:
         return None
-    those = known.amd if re.search(_AMD, device.name or "") else known.nvidia
-    return those is not None and those.since <= capability <= those.until
+    return those.since <= capability <= those.until
