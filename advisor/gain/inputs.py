@@ -239,7 +239,7 @@ def _synchronised(
     if len(asks) == 0:
         return []
     best = np.full(len(asks), NONE)
-    best_end = np.full(len(asks), -1, np.int64)
+    best_end = np.full(len(asks), np.iinfo(np.int64).min)
     until = times.end[asks] + limits.SKEW_NS
     for stream in distinct(ops.stream).tolist():
         at = np.flatnonzero(ops.stream == stream)

@@ -357,6 +357,9 @@ class RawTables(Protocol):
     def count(self, table: str, rows: Rows, at_most: int | None = None) -> int:
         """How many such rows there are, counted up to `at_most`."""
 
+    def first(self, table: str, column: str) -> int | None:
+        """The number in the first row that has one."""
+
     def text_codes(
         self, table: str, column: str, rows: Rows = ALL, unless: str | None = None
     ) -> tuple[Ints, list[str]]:

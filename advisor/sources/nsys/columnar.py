@@ -107,6 +107,10 @@ class ColumnarFolder:
             counted = int(np.count_nonzero(self._mask(table, rows)))
         return counted if at_most is None else min(counted, at_most)
 
+    def first(self, table: str, column: str) -> int | None:
+        (values,) = self.read(table, [column])
+        return next(iter(values[values != MISSING][:1].tolist()), None)
+
     def text_codes(
         self, table: str, column: str, rows: Rows = ALL, unless: str | None = None
     ) -> tuple[Ints, list[str]]:

@@ -13,6 +13,7 @@ from advisor.model.capture import Capture, Device
 from advisor.sources.nsys import payloads
 from advisor.sources.nsys import samples as nsys_samples
 from advisor.sources.nsys import table_map as nsys
+from advisor.sources.nsys.clock import from_zero, zero_of
 from advisor.sources.nsys.metadata import read_capture, read_devices
 from advisor.sources.schema import MISSING, NARROW_COLUMNS, TABLES, Ints, classify, inner_rows, shared_bases
 from advisor.sources.sqlite.file import SqliteFile
@@ -90,9 +91,10 @@ class NsysExport:
                     f"{db.shown}: {db.what}, but not an Nsight Systems export (no StringIds, "
                     f"CUPTI_*, NVTX_EVENTS or TARGET_INFO_* table); make one: {db.hint}"
                 )
+            self._zero = zero_of(db)
             self._present = frozenset(table for table in TABLES if self._has(table))
             self.devices, self._device_map = read_devices(db)
-            self.capture = read_capture(db, format_name, self._warnings())
+            self.capture = read_capture(db, format_name, self._warnings(), self._zero)
         except BaseException:
             db.close()
             raise
@@ -103,6 +105,10 @@ class NsysExport:
 
     def read_columns(self, table: str, columns: Sequence[str]) -> Columns:
         """The columns as contiguous int64 or float64 arrays, in the order of the file."""
+        return from_zero(self._as_in_file(table, columns), self._zero)
+
+    def _as_in_file(self, table: str, columns: Sequence[str]) -> Columns:
+        """The columns, their times as the file counts them."""
         read = self._read(table, columns)
         for name in _MEMORY_COLUMNS & set(columns):
             read[name] = self._memory_kinds(read[name])
@@ -113,7 +119,7 @@ class NsysExport:
         at_once: dict[str, Callable[[], Columns]] = {
             "collectives": self._collectives,
             "network": lambda: nsys_samples.read_network(self._db),
-            "samples": lambda: nsys_samples.read_samples(self._db, [d.id for d in self.devices]),
+            "samples": lambda: nsys_samples.read_samples(self._db, [d.id for d in self.devices], self._zero),
         }
         if table in at_once:
             if table not in self._whole:
@@ -152,7 +158,7 @@ class NsysExport:
 
     def _has(self, table: str) -> bool:
         special: dict[str, Callable[[], bool]] = {
-            "samples": lambda: nsys_samples.recorded(self._db),
+            "samples": lambda: nsys_samples.recorded(self._db, self._zero),
             "ranges": self._has_ranges,
             "network": lambda: nsys_samples.network_recorded(self._db),
             "collectives": self._has_collectives,
@@ -282,11 +288,11 @@ class NsysExport:
 
     def _collectives(self) -> Columns:
         columns = ("start", "device", "stream", "process", "correlation", "name_id")
-        kernels = self.read_columns("kernels", columns)
+        kernels = self._as_in_file("kernels", columns)
         names = distinct(kernels["name_id"]).tolist()
         texts = self._strings.text(names)
         of_nccl = [n for n, t in zip(names, texts, strict=True) if "nccl" in t.lower()]
-        calls = self.read_columns("api_calls", ("start", "process", "thread", "correlation", "call"))
+        calls = self._as_in_file("api_calls", ("start", "process", "thread", "correlation", "call"))
         launched = np.flatnonzero(np.isin(kernels["name_id"], of_nccl))
         read = payloads.collectives(self._db, self._raw(nsys.NVTX), kernels, launched, calls)
         groups, at = np.unique(read.pop("communicator"), return_inverse=True)

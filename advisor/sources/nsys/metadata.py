@@ -29,6 +29,10 @@ NSYS = Recorder(
     migrations=True,
 )
 
+#: What times count from in a file that is on another clock (`advisor.sources.nsys.clock`).
+_OTHER_CLOCK = (
+    "times from the first recorded call or kernel on: those of the file do not count from the session"
+)
 
 #: Tables that name the processes which used CUDA, so that event tables need not be scanned.
 _CUDA_PROCESS_COLUMNS = (
@@ -82,8 +86,9 @@ class DeviceMap(NamedTuple):
         return mapped
 
 
-def read_capture(raw: RawTables, format_name: str, warnings: Iterable[str]) -> Capture:
-    """Everything but the event data. Environment variables are kept by name only."""
+def read_capture(raw: RawTables, format_name: str, warnings: Iterable[str], zero: int) -> Capture:
+    """Everything but the event data. Environment variables are kept by name only. `zero` is the file's own
+    time of our 0, 0 if it counts from the session's start."""
     export = dict(_pairs(raw, "META_DATA_EXPORT") or _pairs(raw, "EXPORT_META_DATA"))
     recorded = _pairs(raw, "META_DATA_CAPTURE")
     environment = [value for key, value in recorded if key.endswith(":ENVIRONMENT_VARIABLE")]
@@ -92,6 +97,7 @@ def read_capture(raw: RawTables, format_name: str, warnings: Iterable[str]) -> C
     cuda = machine.get("CudaDriverVersion", "")
     rank, world_size = _rank(raw, environment)
     ranks = rows_of(raw, "MPI_RANKS", globalTid=int, rank=int)
+    begun = _first_int(raw, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs")
     sample_hz = nsys.number(options.get("GPU_METRICS_OPTIONS:SAMPLING_FREQUENCY"))
     sources = _trace_sources(recorded)
     types = {s.lower() for s in sources if not s.startswith("COLLECT_")}
@@ -99,12 +105,13 @@ def read_capture(raw: RawTables, format_name: str, warnings: Iterable[str]) -> C
     return Capture(
         path=str(raw.shown),
         format=format_name,
-        recorder=NSYS,
+        recorder=NSYS.model_copy(update={"clock": _OTHER_CLOCK}) if zero else NSYS,
+        zero_ns=zero,
         size_bytes=raw.size_bytes(),
         producer=export.get("EXPORT_PRODUCT_NAME") or "NVIDIA Nsight Systems",
         producer_version=export.get("EXPORT_PRODUCT_VERSION"),
         schema_version=export.get("EXPORT_SCHEMA_VERSION"),
-        start_utc_ns=_first_int(raw, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs"),
+        start_utc_ns=None if begun is None or zero > 0 else begun + zero,
         utc_offset_s=_utc_offset(raw),
         duration_ns=_first_int(raw, "ANALYSIS_DETAILS", "duration"),
         driver=_driver_version(machine.get("NvDriverVersion")),

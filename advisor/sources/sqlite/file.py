@@ -170,6 +170,10 @@ class SqliteFile:
             chosen += f" limit {at_most}"
         return int(self.rows(f"select count(*) from ({chosen})")[0][0])
 
+    def first(self, table: str, column: str) -> int | None:
+        rows = f"{source_of_rows(table)} where typeof({quoted(column)}) = 'integer' limit 1"
+        return next((int(value) for (value,) in self.rows(f"select {quoted(column)} from {rows}")), None)
+
     def text_codes(
         self, table: str, column: str, rows: Rows = ALL, unless: str | None = None
     ) -> tuple[Ints, list[str]]:
