@@ -153,6 +153,11 @@ def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int 
     if samples is None:
         return
     spans = budget.busy
+    late = a.sample_lag(device)
+    out.put("activity.samples_off_ms", abs(late) / 1e6)
+    if late:  # nothing that depends on which kernels a sample covers
+        _while_busy(samples, busy, None, out)
+        return
     out.put("activity.unrecorded_ratio", unrecorded_ratio(samples, spans))
     inside = Coverage(spans).within(samples.time, samples.time + samples.period) / samples.period
     del spans  # large, and no longer needed

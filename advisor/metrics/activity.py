@@ -17,9 +17,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from advisor.metrics import limits
-from advisor.metrics.intervals import Spans, positions, union
+from advisor.metrics.intervals import positions, union
 from advisor.metrics.kernels import Names, dense, is_unknown
-from advisor.metrics.sampled import Samples, best_lag
+from advisor.metrics.sampled import Samples
 from advisor.model.arrays import Array, grouped, median_of
 from advisor.sources.schema import MISSING
 
@@ -51,7 +51,6 @@ class Activity(Struct, frozen=True):
     covariance: dict[str, Array]
     doubts: dict[str, tuple[Array, ...]]
     condition: float
-    lag: float  # best lag of the samples against kernel occupancy, in periods
 
     def resolved(self, measure: str) -> Array:
         """Mask of the groups whose activity the samples resolve."""
@@ -111,18 +110,11 @@ class Activity(Struct, frozen=True):
 
 
 def kernel_activity(
-    samples: Samples,
-    busy: Spans,
-    start: Array,
-    end: Array,
-    group: Array,
-    labels: Sequence[tuple[str, str]],
-    kind: Array,
+    samples: Samples, start: Array, end: Array, group: Array, labels: Sequence[tuple[str, str]], kind: Array
 ) -> Activity | None:
     """Least-squares activity by group. `group` gives each kernel's position in `labels`
     (family, label), `kind` numbers kernels of one name and launch shape, each within one group;
-    kernels are sorted by start, `busy` is when any of them runs. None with too few samples, or
-    where the samples do not follow the kernels in time.
+    kernels are sorted by start. None with too few samples, or where these cannot tell the groups apart.
 
     Errors hold more than the noise of the samples. Small differences between samples separate short
     kernels from their neighbours, and two things distort these: the clocks of samples and kernels
@@ -131,9 +123,6 @@ def kernel_activity(
     single kernels, whose levels go below 0 after a kernel that ends early.
     """
     if len(samples) < limits.recording.SAMPLES:
-        return None
-    lag = best_lag(samples, busy)
-    if abs(lag) > 1.0:
         return None
     duration = end - start
     kept, column_of = _groups(group, duration, labels)
@@ -174,7 +163,7 @@ def kernel_activity(
     if not level:
         return None
     share = design.mean(axis=0)
-    return Activity(tuple(kept), share, level, error, noise, doubts, condition, lag)
+    return Activity(tuple(kept), share, level, error, noise, doubts, condition)
 
 
 def _bounded(design: Array, values: Mapping[str, Array]) -> dict[str, Array]:

@@ -11,20 +11,20 @@ from msgspec.structs import replace
 from advisor.knowledge.engine_signs import workload_knowledge
 from advisor.knowledge.files import kernel_families, step_patterns
 from advisor.metrics import limits
-from advisor.metrics.activity import Activity, kernel_activity, launch_groups, launch_kinds
+from advisor.metrics.activity import HEAVY, Activity, kernel_activity, launch_groups, launch_kinds
 from advisor.metrics.arrivals import Arrivals, find_arrivals
 from advisor.metrics.budget import DeviceBudget, device_budget
 from advisor.metrics.damage import earlier_work, find_damage, find_losses, find_thinned
 from advisor.metrics.host import HostStates, Ranges, Threads, capture_ranges, host_states
 from advisor.metrics.integrity import find_invalid
-from advisor.metrics.intervals import Spans, joined
+from advisor.metrics.intervals import Spans, joined, union
 from advisor.metrics.kernels import Names, heaviest, kernel_names, worked
 from advisor.metrics.layers import Layers, find_layers
 from advisor.metrics.operations import Kind, Operations, find_runs, operations
 from advisor.metrics.origins import Provenance
 from advisor.metrics.passes import DeviceKernels
 from advisor.metrics.phases import phase_times, with_phases
-from advisor.metrics.sampled import Samples, device_samples
+from advisor.metrics.sampled import Samples, device_samples, lag_of
 from advisor.metrics.selection import Selection
 from advisor.metrics.startup import activity_span, find_startup
 from advisor.metrics.steps.find import find_steps
@@ -314,17 +314,26 @@ class Analysis:
     def samples(self, device: int) -> Samples | None:
         return device_samples(self.trace, device, self.on(device).window)
 
+    @once_each
+    def sample_lag(self, device: int) -> int:
+        """By how much the samples of a device are late against its kernels, ns, as `lag_of`."""
+        samples, ran = self.samples(device), self.kernels(device)
+        if samples is None:
+            return 0
+        filling = self.names.mask(lambda k: k.family in HEAVY)[ran.name]
+        return lag_of(samples, (self.budgets[device].compute, union(ran.start[filling], ran.end[filling])))
+
     @cached_property
     def activity(self) -> dict[int, Activity | None]:
-        """Sampled activity by kernel group, for every device with samples and kernels."""
+        """Sampled activity by kernel group, for every device with kernels and samples in line with them."""
         out: dict[int, Activity | None] = {}
         for device in self.devices:
             samples = self.samples(device)
-            if samples is None or not self.trace.has("kernels"):
+            if samples is None or not self.trace.has("kernels") or self.sample_lag(device):
                 continue
-            ran, busy = self.kernels(device), self.budgets[device].compute
+            ran = self.kernels(device)
             kinds, groups = launch_kinds(ran.name, ran.blocks), self.kernel_groups(device)
-            out[device] = kernel_activity(samples, busy, ran.start, ran.end, *groups, kinds)
+            out[device] = kernel_activity(samples, ran.start, ran.end, *groups, kinds)
         return out
 
     @once_each

@@ -4,6 +4,7 @@ recorded work."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,8 +18,12 @@ from advisor.model.arrays import Array, median_of, percentiles, run_of
 from advisor.sources.schema import SAMPLE_RATIOS
 from advisor.sources.trace import Trace
 
-#: Number of samples used to find the lag, over the whole capture; more do not change it.
-_LAG_SAMPLES = 20_000
+#: Number of samples used to find the lag; more do not change it.
+_LAG_SAMPLES = 4_000
+#: A lag is found to a part of a sample: one in so many.
+_TICKS = 4
+#: Stamps further apart than so many periods have a hole between them.
+_HOLE = 3
 
 
 class Samples(Struct, frozen=True):
@@ -74,35 +79,78 @@ def device_samples(trace: Trace, device: int, window: Window) -> Samples | None:
     return Samples(time[inside], period, values)
 
 
-def best_lag(samples: Samples, busy: Spans) -> float:
-    """Lag, in periods, at which SM activity follows occupancy best.
+def lag_of(samples: Samples, work: Sequence[Spans]) -> int:
+    """By how much the stamps of samples are late against the kernels, ns (negative: early); 0 where both
+    line up within half a sample, and where nothing shows it. `work`: when kernels run, and when those run
+    that fill the SMs.
 
-    A device that is busy throughout gives no contrast to align by; then the lag is 0, the documented
-    meaning of the stamp (start of the interval).
+    At the right lag the activity of SMs or DRAM follows one of them closely, and at others it does not. A
+    device that does the same all the time gives no contrast.
     """
-    values = samples.values.get("sm_active")
-    if values is None or np.isnan(values).any():
-        return 0.0
-    some = slice(None, None, max(len(samples) // _LAG_SAMPLES, 1))
-    time, values = samples.time[some], values[some]
-    flat = values.std() < limits.recording.FLAT_DEVIATION
-    apart = values - values.mean()
-    norm = math.sqrt(apart @ apart)
-    shifts = np.arange(-2.0, 3.01, 0.25)
-    begin = np.array([round(shift * samples.period) for shift in shifts.tolist()])
-    # All shifts of one sample at once: they are close together, so each search starts where the last one
-    # ended.
-    time = np.add.outer(time, begin)
-    covered = Coverage(busy)(time.ravel()).reshape(time.shape).T
-    correlations = []
-    for until, since in zip(covered[4:], covered, strict=False):  # one period, four shifts, later
-        occupied = (until - since) / samples.period
-        occupied -= occupied.mean()
-        spread = math.sqrt(occupied @ occupied)
-        steady = spread < limits.recording.BUSY_DEVIATION * math.sqrt(len(occupied))
-        correlations.append(0.0 if flat or steady else float(occupied @ apart) / (spread * norm))
-    top = int(np.argmax(correlations))
-    return float(shifts[top]) if correlations[top] >= limits.recording.FOLLOWING_CORRELATION else 0.0
+    found = [v for v in (*map(samples.values.get, ("sm_active", "gr_active")), samples.dram) if v is not None]
+    seen = [v for v in found if not np.isnan(v).any() and v.std() >= limits.recording.FLAT_DEVIATION]
+    if not seen or len(samples) < limits.recording.SAMPLES:
+        return 0
+    count = -(-limits.recording.LAG_SAMPLE_NS // samples.period)
+    until = _first_hole(samples) // count * count
+    time, period = samples.time[:until:count], count * samples.period
+    if len(time) < limits.recording.SAMPLES:
+        return 0
+    values = [v[:until].reshape(-1, count).mean(axis=1) for v in seen]
+    tick = period // _TICKS
+    place = np.rint((time - time[0]) / tick).astype(np.int64)
+    reach = min(max(limits.recording.LAG_NS, 2 * period), len(time) * period // 4) // tick
+    grid = time[0] + tick * np.arange(-reach, int(place[-1]) + reach + _TICKS + 1)
+    covered = [Coverage(spans)(grid) for spans in work if len(spans)]
+    occupied = [(each[_TICKS:] - each[:-_TICKS]) / period for each in covered]
+    # The contrast of busy and idle time hides that between kernels, so busy samples are looked at apart.
+    busy = np.max([each[place + reach] for each in occupied], axis=0, initial=0) > 0.5
+    for mine in (np.ones(len(time), bool), busy):
+        if np.count_nonzero(mine) >= limits.recording.SAMPLES:
+            lag = _lag_in(place[mine] + reach, [v[mine] for v in values], occupied, reach)
+            if lag:
+                return -lag * tick
+    return 0
+
+
+def _lag_in(place: Array, values: Sequence[Array], occupied: Sequence[Array], reach: int) -> int:
+    """The shift of the places in the `occupied` shares, up to `reach`, at which one of them follows the
+    values clearly better than at none; 0 if there is none."""
+    apart = [_apart(v) for v in values]
+
+    def fit(shift: int) -> float:
+        """The best correlation of any of the sampled values with any of the work."""
+        of_work = [_apart(each[place + shift], limits.recording.BUSY_DEVIATION) for each in occupied]
+        return max((float(one @ other) for one in of_work for other in apart), default=0.0)
+
+    near = max(map(fit, range(-(_TICKS // 2), _TICKS // 2 + 1)))
+    if near > 1 - limits.recording.LAG_MARGIN:
+        return 0
+    some = np.arange(-reach, reach + 1, 2)
+    fits = np.array([fit(shift) for shift in some.tolist()])
+    # What repeats follows as well a step later: the shortest of such distances.
+    alike = some[fits >= fits.max() - limits.recording.LAG_MARGIN / 2]
+    first = int(alike[np.abs(alike).argmin()])
+    best = max((s for s in range(first - _TICKS, first + _TICKS + 1) if abs(s) <= reach), key=fit)
+    lost, least = 1 - near**2, 1 - fit(best) ** 2  # variance that the kernels do not explain
+    known = (
+        fit(best) >= limits.recording.FOLLOWING_CORRELATION
+        and fit(best) - near >= limits.recording.LAG_MARGIN
+    )
+    return best if known and lost >= limits.recording.LAG_FACTOR * least else 0
+
+
+def _first_hole(samples: Samples) -> int:
+    """Number of samples up to the first hole, and at most as many as a lag takes."""
+    holes = np.flatnonzero(np.diff(samples.time) > _HOLE * samples.period)
+    return min(int(holes[0]) + 1 if len(holes) else len(samples), _LAG_SAMPLES)
+
+
+def _apart(values: Array, least: float = 0.0) -> Array:
+    """The deviations from the mean, of norm 1; zeros if they vary by less than `least` or not at all."""
+    own = values - values.mean()
+    norm = math.sqrt(own @ own)
+    return own / norm if norm > least * math.sqrt(len(own)) else np.zeros(len(own))
 
 
 def time_at_level(values: Array, busy: Array, level: float) -> float:
@@ -113,11 +161,9 @@ def time_at_level(values: Array, busy: Array, level: float) -> float:
 
 def unrecorded_ratio(samples: Samples, busy: Spans) -> float | None:
     """Share of the samples' GR Active that is further than one period from any recorded work (`busy`); None
-    if it was not sampled, or the samples do not follow the work in time to its end."""
+    if it was not sampled, or not to the end of the work."""
     active = samples.values.get("gr_active")
     if active is None or not len(busy) or samples.time[-1] + 2 * samples.period < busy.end[-1]:
-        return None
-    if abs(best_lag(samples, busy)) > 1.0:
         return None
     near = Coverage(busy).within(samples.time - samples.period, samples.time + 2 * samples.period)
     return float(np.nan_to_num(active[near == 0]).sum() / len(active))

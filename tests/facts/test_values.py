@@ -824,6 +824,7 @@ def test_samples(tmp_path: Path) -> None:
             "activity.work_recorded": True,
             "activity.busy_ratio": busy,
             "activity.idle_ratio": 1 - busy,
+            "activity.samples_off_ms": 0.0,
             "activity.sm_busy_ratio": sm / busy,
             "activity.tensor_busy_ratio": 0.4 / busy,
             "activity.dram_busy_ratio": 0.3 / busy,

@@ -52,7 +52,7 @@ def solved(period_ns: int) -> Activity:
     samples = Samples(time - 1_000, period_ns, {"dram_read": dram, "sm_active": sm})
     names = Names(np.arange(len(texts)), texts, texts, name, kernel_families().classify(texts))
     group, labels = launch_groups(names, name, np.ones(len(name), np.int64))
-    found = kernel_activity(samples, busy, start, end, group, labels, name)
+    found = kernel_activity(samples, start, end, group, labels, name)
     assert found
     return found
 

@@ -149,9 +149,11 @@ class Machine:
         self._free[7] = at - between
         self.now += call + 1
 
-    def sample(self, levels: dict[Kernel, tuple[int, int, int]], period: float = 100, gpu: int = 0) -> None:
+    def sample(
+        self, levels: dict[Kernel, tuple[int, int, int]], period: float = 100, gpu: int = 0, late: float = 0
+    ) -> None:
         """GPU metrics of all that ran so far: `levels` are percent of (SM, DRAM, tensor) activity
-        inside each kernel; a sample is their mean over its period."""
+        inside each kernel; a sample is their mean over its period, and its stamp is so many us `late`."""
         count = int(self.gpu_free // period) + 1
         mean = [[0.0] * 4 for _ in range(count)]
         for start, end, kernel in self._ran:
@@ -171,6 +173,7 @@ class Machine:
                 "Tensor Active": columns[3],
             },
             _ns(period),
+            _ns(late),
             gpu=gpu,
         )
 
