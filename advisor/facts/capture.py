@@ -268,8 +268,8 @@ def _coverage(a: Analysis, out: FactWriter) -> None:
             return
         spans = union(rows["start"][written], rows["end"][written])
         start = a.trace.columns("api_calls", ("start",))["start"]
-        begun = np.where(a.ops.api[at] >= 0, start[np.maximum(a.ops.api[at], 0)], -1)
-        covered = (begun >= 0) & spans.holds(begun)
+        covered = a.ops.api[at] >= 0
+        covered[covered] = spans.holds(start[a.ops.api[at][covered]])
     if duration.sum() > 0:
         out.put("capture.nvtx_coverage_ratio", duration[covered].sum() / duration.sum())
 

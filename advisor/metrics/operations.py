@@ -340,7 +340,7 @@ def find_runs(trace: Trace, ops: Operations, op_name: Array) -> Runs:
 
 
 def _heaviest_run(ends: Array, ops: Operations) -> Runs:
-    edges = [0, *ends.tolist(), int(np.iinfo(np.int64).max)]
+    edges = [int(np.iinfo(np.int64).min), *ends.tolist(), int(np.iinfo(np.int64).max)]
     most = 0
     if len(ends):
         run = np.searchsorted(ends, ops.start, "right")

@@ -108,7 +108,8 @@ def steady_window(
         method = "the one step"
     elif len(ops):
         ops = ops.take(runs.holds(ops.start))
-        lo = max(int(ops.start[0]), startup.end, int(steps.gpu_end[dropped - 1]) if dropped else 0)
+        lo = int(ops.start[0])
+        lo = max(lo, startup.end, int(steps.gpu_end[dropped - 1]) if dropped else lo)
         hi = int(ops.end.max())
         if lo >= hi:
             lo = int(ops.start[0])

@@ -19,17 +19,26 @@ _LATEST_NS = 1 << 52
 
 
 def zero_of(raw: RawTables) -> int:
-    """The file's time of our 0, ns: 0 if its times count from the session's start. Times below 0, and those
-    that count from 1970 or from the start of the machine, are counted from the first call instead, or from
-    the first kernel without calls."""
-    table = next((t for t in _WORK if raw.has(t) and "start" in raw.columns(t)), None)
-    first = None if table is None else raw.first(table, "start")
-    if table is None or first is None or 0 <= first < _LATEST_NS:
+    """The file's time of our 0, ns: 0 if its times count from the session's start. Times that count from 1970
+    or from the start of the machine are counted from the first call instead, or from the first kernel
+    without calls."""
+    table, first = _first(raw)
+    if first < _LATEST_NS:
         return 0
     (start,) = raw.read(table, ["start"])
     start = start[start != MISSING]
-    near = start[np.abs(start.astype(float) - median_of(start)) <= FAR_NS]
-    return int(near.min()) if len(near) else 0
+    return int(start[np.abs(start.astype(float) - median_of(start)) <= FAR_NS].min(initial=first))
+
+
+def began_early(raw: RawTables) -> bool:
+    """Whether the first recorded work is dated before the session."""
+    return _first(raw)[1] < 0
+
+
+def _first(raw: RawTables) -> tuple[str, int]:
+    """The table of calls, or else of work or ranges, and the start in its first row; 0 if there is none."""
+    table = next((t for t in _WORK if raw.has(t) and "start" in raw.columns(t)), None)
+    return ("", 0) if table is None else (table, raw.first(table, "start") or 0)
 
 
 def from_zero(read: Columns, zero: int) -> Columns:

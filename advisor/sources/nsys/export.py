@@ -119,7 +119,7 @@ class NsysExport:
         at_once: dict[str, Callable[[], Columns]] = {
             "collectives": self._collectives,
             "network": lambda: nsys_samples.read_network(self._db),
-            "samples": lambda: nsys_samples.read_samples(self._db, [d.id for d in self.devices], self._zero),
+            "samples": lambda: nsys_samples.read_samples(self._db, [d.id for d in self.devices]),
         }
         if table in at_once:
             if table not in self._whole:
@@ -158,7 +158,7 @@ class NsysExport:
 
     def _has(self, table: str) -> bool:
         special: dict[str, Callable[[], bool]] = {
-            "samples": lambda: nsys_samples.recorded(self._db, self._zero),
+            "samples": lambda: nsys_samples.recorded(self._db),
             "ranges": self._has_ranges,
             "network": lambda: nsys_samples.network_recorded(self._db),
             "collectives": self._has_collectives,

@@ -97,7 +97,6 @@ def read_capture(raw: RawTables, format_name: str, warnings: Iterable[str], zero
     cuda = machine.get("CudaDriverVersion", "")
     rank, world_size = _rank(raw, environment)
     ranks = rows_of(raw, "MPI_RANKS", globalTid=int, rank=int)
-    begun = _first_int(raw, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs")
     sample_hz = nsys.number(options.get("GPU_METRICS_OPTIONS:SAMPLING_FREQUENCY"))
     sources = _trace_sources(recorded)
     types = {s.lower() for s in sources if not s.startswith("COLLECT_")}
@@ -111,7 +110,7 @@ def read_capture(raw: RawTables, format_name: str, warnings: Iterable[str], zero
         producer=export.get("EXPORT_PRODUCT_NAME") or "NVIDIA Nsight Systems",
         producer_version=export.get("EXPORT_PRODUCT_VERSION"),
         schema_version=export.get("EXPORT_SCHEMA_VERSION"),
-        start_utc_ns=None if begun is None or zero > 0 else begun + zero,
+        start_utc_ns=None if zero else _first_int(raw, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs"),
         utc_offset_s=_utc_offset(raw),
         duration_ns=_first_int(raw, "ANALYSIS_DETAILS", "duration"),
         driver=_driver_version(machine.get("NvDriverVersion")),

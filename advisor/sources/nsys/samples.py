@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from advisor.model.arrays import distinct, median_of, merged, where
+from advisor.sources.nsys.clock import began_early
 from advisor.sources.nsys.table_map import GPU_METRICS, METRIC_NAMES, STRINGS
 from advisor.sources.nsys.table_map import number as as_number
 from advisor.sources.schema import (
@@ -70,12 +71,12 @@ def wanted_metrics(raw: RawTables) -> dict[tuple[int, int], str]:
     return {(kind, metric): column for kind, metric, name in rows if (column := column_of_metric(name))}
 
 
-def recorded(raw: RawTables, zero: int) -> bool:
-    """True when there are samples of GPU metrics or of a plugin; `zero` as of `read_samples`."""
-    return _readable(raw, zero) or _plugin_recorded(raw)
+def recorded(raw: RawTables) -> bool:
+    """True when there are samples of GPU metrics or of a plugin."""
+    return _readable(raw) or _plugin_recorded(raw)
 
 
-def _readable(raw: RawTables, zero: int) -> bool:
+def _readable(raw: RawTables) -> bool:
     """True when there are metric rows with a time on the session's clock and a known name."""
     times = _time_columns(raw)
     if (
@@ -85,7 +86,7 @@ def _readable(raw: RawTables, zero: int) -> bool:
     ):
         return False
     # A row counts by its first time that is set.
-    begun = Is.NOT_MISSING if zero < 0 else Is.FROM_ZERO
+    begun = Is.NOT_MISSING if began_early(raw) else Is.FROM_ZERO
     late = [dict.fromkeys(times[:i], Is.NULL) | {time: begun} for i, time in enumerate(times)]
     rows = [
         {"typeId": (type_id,), "metricId": (metric,)} | each
@@ -108,14 +109,14 @@ def _time_columns(raw: RawTables) -> tuple[str, ...]:
     return tuple(times)
 
 
-def read_samples(raw: RawTables, devices: Sequence[int], zero: int) -> Columns:
+def read_samples(raw: RawTables, devices: Sequence[int]) -> Columns:
     """All columns of `samples`, in order of time; a metric that a device lacks is NaN.
 
     The device is the GPU's id (`typeId & 0xFF`). Stamps before the session's start are dropped, unless the
-    work is dated before it as well: then `zero`, the file's time of our 0, is negative. Samples of a plugin
-    fill columns that GPU metrics lack, and stand alone without GPU metrics.
+    work is dated before it as well. Samples of a plugin fill columns that GPU metrics lack, and stand alone
+    without GPU metrics.
     """
-    metrics = _gpu_metrics(raw, zero) if _readable(raw, zero) else _merged([])
+    metrics = _gpu_metrics(raw) if _readable(raw) else _merged([])
     if not _plugin_recorded(raw):
         return metrics
     sampled = _plugin_samples(raw, devices)
@@ -125,7 +126,7 @@ def read_samples(raw: RawTables, devices: Sequence[int], zero: int) -> Columns:
     return {name: sampled.get(name, lacking) for name in TABLES["samples"]}
 
 
-def _gpu_metrics(raw: RawTables, zero: int) -> Columns:
+def _gpu_metrics(raw: RawTables) -> Columns:
     metrics = wanted_metrics(raw)
     keep = Keep("metricId", tuple(sorted({metric for _, metric in metrics})))
     times = _time_columns(raw)
@@ -134,7 +135,7 @@ def _gpu_metrics(raw: RawTables, zero: int) -> Columns:
     )
     if other and (time == MISSING).any():
         time = np.where(time == MISSING, other[0], time)
-    dated = time != MISSING if zero < 0 else time >= 0
+    dated = time != MISSING if began_early(raw) else time >= 0
     before = int((~dated).sum())
     raw.ledger.note("dropped", "GPU samples before the session began", GPU_METRICS, before, len(time))
     kinds = sorted({type_id for type_id, _ in metrics})
