@@ -3,6 +3,7 @@ routing; ``baseline``, diagnoses kept by name to compare with."""
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -263,7 +264,7 @@ def numbers(texts: Texts, option: str) -> dict[str, float]:
             out[name] = float(value)
         except ValueError:
             out[name] = 0.0
-        if not name or out[name] <= 0:
+        if not name or not 0 < out[name] < math.inf:
             raise InputError(f"{option} {text}: write NAME=NUMBER")
     return out
 

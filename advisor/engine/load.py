@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -182,6 +183,8 @@ def _read_folder(directory: Path) -> tuple[list[Source], list[Problem]]:
         what = "not a directory; name the one that holds the rules"
         what = what if directory.exists() else "no such directory; check the path"
         return [], [Problem(str(directory), 0, what)]
+    if not os.access(directory, os.R_OK | os.X_OK):
+        return [], [Problem(str(directory), 0, "permission denied; make it readable: chmod u+rx FOLDER")]
     if directory == data_dir("rules") and is_built():
         known = names("rules")
         return [Source(str(directory / name), data=plain("rules", name)) for name in known], []

@@ -20,6 +20,7 @@ from advisor.engine.rank import hidden, worth_doing, worth_reporting
 from advisor.engine.reasons import sensitivity
 from advisor.engine.states import answered, by_state, why_not
 from advisor.engine.values import parse_params
+from advisor.errors import InputError
 from advisor.export.excerpts import excerpts
 from advisor.facts.catalog import build_facts
 from advisor.gain.attach import Gains
@@ -54,6 +55,8 @@ def open_trace(path: str | Path) -> Trace:
 
 def opened(path: str | Path, chosen: Options) -> Trace:
     """The capture, with samples or load of another log if one is given, and redacted if requested."""
+    if chosen.gpu_metrics_offset is not None and chosen.gpu_metrics is None:
+        raise InputError("--gpu-metrics-offset says where a log begins; add --gpu-metrics FILE")
     trace = open_trace(path)
     try:
         if chosen.gpu_metrics is not None:

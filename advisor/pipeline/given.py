@@ -16,6 +16,8 @@ _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "
 _MOST = 1e18
 #: No engine verifies more tokens of a sequence at once.
 _MOST_TOKENS = 1024
+#: No step lasts longer, ms: eleven days.
+_LONGEST_MS = 1e9
 #: Where configs of mixture-of-experts models keep the number of experts.
 _EXPERTS = ("num_local_experts", "n_routed_experts", "num_experts")
 _PRECISION_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "int8": 1.0}
@@ -114,7 +116,7 @@ def given_step_ns(text: str | None) -> float | None:
     """``9.92`` (milliseconds) as ns; None if it was not given. Raises InputError."""
     if text is None:
         return None
-    if not 0 < (value := _number(text.lower().removesuffix("ms"))) < math.inf:
+    if not 0 < (value := _number(text.lower().removesuffix("ms"))) < _LONGEST_MS:
         raise InputError(f"--unprofiled-step: '{text}' is not a time in milliseconds, such as 9.92")
     return value * 1e6
 

@@ -347,3 +347,20 @@ def test_what_cannot_be_used_is_named_in_one_line_with_what_to_do(
     assert line.startswith("advisor: error: ")
     assert says in line
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_what_may_not_be_read_is_named_with_where_to_look(
+    run: Run, capsys: Captured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "a.toml")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("advisor.cli.main._run", refuse)
+        assert run("a.sqlite") == 2
+    error = capsys.readouterr().err
+    assert error == "advisor: error: a.toml: permission denied; look at its rights: ls -ld a.toml\n"
+    with monkeypatch.context() as patch:
+        patch.setattr("os.access", lambda *_: False)  # a superuser may read everything
+        assert run("rules", "check", tmp_path) == 2
+    assert "permission denied; make it readable: chmod u+rx FOLDER" in capsys.readouterr().err

@@ -351,6 +351,7 @@ def test_what_is_missing_is_called_as_the_question_calls_it(run: Run, capsys: Ca
         ("compare", "base", "same", "--param", "CMP101.gat=1"),
         ("compare", "base", "--frameworks"),
         ("compare", "base", "same", "--frameworks", "--throughput", "x"),
+        ("compare", "base", "same", "--frameworks", "--throughput", "base=nan"),
         ("compare", "base", "same", "--phase", "verify"),
         ("compare", "base", "base"),
         ("moe", "100"),

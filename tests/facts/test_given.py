@@ -11,8 +11,9 @@ import pytest
 from advisor.errors import InputError
 from advisor.metrics.matmuls import Decoder
 from advisor.model.findings import Diagnosis
-from advisor.pipeline.diagnose import Options, diagnose
-from advisor.pipeline.given import parse_weights
+from advisor.model.options import Options
+from advisor.pipeline.diagnose import diagnose, opened
+from advisor.pipeline.given import given_step_ns, given_weights, parse_weights
 from advisor.reports.diagnosis_blocks import TextOptions
 from tests.reports.fixture import plain
 from tests.scenarios.machine import DECODE_ATTENTION, GEMV, NORM, SILU, Machine
@@ -243,3 +244,21 @@ def test_products_joined_or_apart(count: int, names: int) -> None:
     products = llama.products(count)
     assert len(products) == names
     assert not products or sum(p for _, p in products[:-1]) * 32 + products[-1][1] == llama.parameters
+
+
+@pytest.mark.parametrize("text", ["0", "-5", "nan", "inf", "1e308", "1e9", "fast", ""])
+def test_what_is_no_time_of_a_step_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="is not a time in milliseconds"):
+        given_step_ns(text)
+    assert given_step_ns("9.92ms") == 9.92e6
+
+
+def test_an_empty_size_of_weights_is_no_size() -> None:
+    assert given_weights(None) is None
+    with pytest.raises(InputError, match="'' is neither a size"):
+        given_weights("")
+
+
+def test_the_begin_of_a_log_needs_the_log(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="add --gpu-metrics FILE"):
+        opened(tmp_path / "a.sqlite", Options(gpu_metrics_offset="1s"))

@@ -198,6 +198,8 @@ def _open(path: Path) -> Workbook:
 def _unreadable(path: Path, fault: Exception) -> InputError:
     if isinstance(fault, zipfile.BadZipFile):
         return InputError(f"{path}: not an Excel workbook (.xlsx); give the one that --xlsx wrote")
+    if isinstance(fault, PermissionError):
+        return InputError(f"{path}: permission denied; make it readable: chmod u+r FILE")
     what = " ".join(str(fault).split())[:120]
     return InputError(f"{path}: the workbook cannot be read ({what}); save it again as .xlsx")
 
