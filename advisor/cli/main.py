@@ -102,7 +102,7 @@ def _failed(error: Exception) -> int:
         path = error.ctx.command_path if error.ctx is not None else "advisor"
         text = f"{_usage(error)} (see '{path} --help')"
     elif isinstance(error, PermissionError) and error.filename:
-        text = f"{error.filename}: permission denied; look at its rights: ls -ld {error.filename}"
+        text = f"{error.filename}: {error.strerror}; look at its rights: ls -ld {error.filename}"
     elif isinstance(error, OSError) and error.strerror:
         # Without a name it comes from getcwd.
         name = error.filename or ("current folder" if isinstance(error, FileNotFoundError) else "")

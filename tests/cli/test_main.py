@@ -359,7 +359,7 @@ def test_what_may_not_be_read_is_named_with_where_to_look(
         patch.setattr("advisor.cli.main._run", refuse)
         assert run("a.sqlite") == 2
     error = capsys.readouterr().err
-    assert error == "advisor: error: a.toml: permission denied; look at its rights: ls -ld a.toml\n"
+    assert error == "advisor: error: a.toml: Permission denied; look at its rights: ls -ld a.toml\n"
     with monkeypatch.context() as patch:
         patch.setattr("os.access", lambda *_: False)  # a superuser may read everything
         assert run("rules", "check", tmp_path) == 2
