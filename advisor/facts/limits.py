@@ -37,6 +37,8 @@ PINNED_IN_LOOP_CALLS = 1_000
 #: Calls that issue no work are named from this share of their time on. Choice. Lower, and a sentence names
 #: calls that cost nothing.
 NAMED_CALL_RATIO = 0.1
+#: Work besides the usual is named by the operations that hold this share of it each. Choice.
+BESIDES_NAMED_RATIO = 0.15
 
 # --- copies ---------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.besides import other_work
 from advisor.metrics.budget import BUSY_COLUMNS, IDLE_PARTS, LAUNCHING, PARTS
 from advisor.metrics.experts import adapter_kernels, is_adapter
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_combining, is_dequantising, is_unknown
@@ -40,7 +41,7 @@ from advisor.model.facts import Scope
 
 _IDLE = [PARTS.index(p) for p in IDLE_PARTS]
 _LAUNCH = [PARTS.index(p) for p in LAUNCHING]
-_PROFILER = PARTS.index("profiler")
+_PROFILER, _STARTUP = PARTS.index("profiler"), PARTS.index("startup")
 
 
 #: Operations whose kernels work on tiles of many queries, beside those of prefill.
@@ -85,6 +86,28 @@ def _prompt_steps(a: Analysis, phases: Array, program_times: Array, whole: int, 
     }
 
 
+def _besides(a: Analysis, times: Array, steps: Array, whole: int, out: FactWriter) -> None:
+    """Work that few of these `steps` (a mask) run besides all that the others do. `times` in ns."""
+    found = other_work(a, a.window_steps[steps], times[steps])
+    by_step = found.sum(axis=1)
+    mine = by_step > 0
+    out.put("besides.step_count", int(mine.sum()))
+    if not mine.any():
+        return
+    length, usual = median_of(by_step[mine]), median_of(times[steps][~mine])
+    by_operation: dict[str, float] = {}
+    for operation, time in zip(a.names.operations, found.sum(axis=0).tolist(), strict=True):
+        by_operation[operation] = by_operation.get(operation, 0.0) + time
+    total = sum(by_operation.values())
+    named = [o for o, time in by_operation.items() if time >= limits.BESIDES_NAMED_RATIO * total]
+    out |= {
+        "besides.ms": length / 1e6,
+        "besides.usual_steps": length / max(usual, 1.0),
+        "besides.window_ratio": min(total / whole, 1.0),
+        "besides.operations": ", ".join(sorted(named, key=by_operation.__getitem__, reverse=True)),
+    }
+
+
 def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | None = None) -> None:
     budget = a.budgets[device]
     window = budget.program_ns
@@ -98,6 +121,8 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
     decodes = phases == "decode"
     out.put("serving.decode_window_ratio", min(times[decodes].sum() / window, 1.0))
     _prompt_steps(a, phases, times, window, out)
+    # A step that loads a module tries kernels or runs new ones.
+    _besides(a, times, ~np.isin(phases, ("prefill", "mixed")) & (rows[:, _STARTUP] == 0), window, out)
     for phase in sorted(set(phases.tolist())):
         own, steps = out.at(Scope(device=device, phase=phase)), phases == phase
         parts = rows[steps].sum(axis=0)

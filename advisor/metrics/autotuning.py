@@ -57,9 +57,14 @@ def trials(a: Analysed, calls: Columns, until: int, steps: Steps) -> Iterator[tu
         for g in groups
         if len(g) >= limits.window.TRIALS
         and len(g) >= limits.window.TRIALS_RATIO * (g[-1] - g[0] + 1)
-        and (len(distinct(name[g])) >= limits.window.TRIAL_KERNELS or again[name[g]].all())
+        and (
+            len(distinct(name[g])) >= limits.window.TRIAL_KERNELS
+            # An encoder that few steps run repeats its products as well, but with other kernels between.
+            or (again[name[g]].all() and len(g) >= limits.window.ONLY_TRIALS_RATIO * (g[-1] - g[0] + 1))
+        )
     ]
-    if not found or in_a_row[found[-1][1] + 1 :].mean() >= limits.window.BENCHMARK_RATIO:
+    rest = in_a_row[found[-1][1] + 1 :] if found else in_a_row[:0]
+    if not found or (len(rest) and rest.mean() >= limits.window.BENCHMARK_RATIO):
         return
     for first, end in ((at[i], at[j]) for i, j in found):
         call = int(ops.api[first])

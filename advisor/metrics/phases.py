@@ -19,6 +19,7 @@ from advisor.knowledge.engine_signs import detect, engines
 from advisor.knowledge.files import KernelFamily, StepName, step_patterns
 from advisor.metrics import limits
 from advisor.metrics.arrivals import Arrivals
+from advisor.metrics.besides import other_work
 from advisor.metrics.budget import BUSY_COLUMNS, PARTS, DeviceBudget
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import Names, dense, sums_of
@@ -196,8 +197,10 @@ def slow_steps(a: _ByStep, besides: Array | None = None) -> tuple[Array, Array, 
         times = times - by_step[:, PARTS.index("startup")] - by_step[:, PARTS.index("profiler")]
         size, busy = a.steps.size[at[mine]], by_step[:, BUSY_COLUMNS].sum(axis=1)
         more = size >= limits.kernels.MORE_WORK_FACTOR * median_of(size)
+        longer = np.maximum(busy - median_of(busy), 0)
+        more |= 2 * other_work(a, at[mine], times).sum(axis=1) > np.maximum(longer, 1)
         more &= ~extra[mine]
-        times = times - np.where(more, np.maximum(busy - median_of(busy), 0), 0)
+        times = times - np.where(more, longer, 0)
     if len(times) < 3:
         return None
     at = at[mine]

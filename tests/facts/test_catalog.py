@@ -219,6 +219,11 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "serving.mixed_step_ms",
         "serving.mixed_over_decode",
         "serving.held_window_ratio",
+        # work besides that of the other steps: see tests/scenarios/test_encoders.py
+        "besides.ms",
+        "besides.usual_steps",
+        "besides.window_ratio",
+        "besides.operations",
         # sizes that only the user knows, and batches that miss a graph: see tests/facts/test_given.py
         "serving.tokens_per_s",
         "serving.model_flop_ratio",

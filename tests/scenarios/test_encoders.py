@@ -1,4 +1,4 @@
-"""Speech recognition: an encoder runs once a segment, a decoder once a token."""
+"""Work of another kind between decode steps: an encoder of sound or images, a vocoder."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.machine import DECODE_LAYER, GEMM, NORM, PREFILL_ATTENTION, Kernel, Machine
-from tests.scenarios.support import diagnosed, fact, severity
+from tests.scenarios.machine import DECODE_LAYER, GEMM, GEMV, NORM, PREFILL_ATTENTION, Kernel, Machine
+from tests.scenarios.support import diagnosed, expect, fact, ranked, severity
 
 ARGMAX = Kernel(
     "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::ArgMaxOps<float>>>(int)"
@@ -84,3 +84,86 @@ def test_layers_of_the_only_pass_are_no_steps(read_back: bool, tmp_path: Path) -
     assert d.inputs[0].steps is None
     assert fact(d, "capture.step_count", None) == 0
     assert severity(d, "window-too-short") == "info"
+
+
+#: Four layers of an image encoder, in few large kernels.
+LARGE = [(GEMM, 900), (PREFILL_ATTENTION, 1_200), (GEMM, 800), (GEMM, 900)] * 4
+VOCODER = Kernel(
+    "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x64_"
+    "warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cudnn"
+)
+
+
+def with_images(times: float = 1, *, inside: bool = False, every: int = 10, count: int = 40) -> Machine:
+    """Decode graphs, and `every` so many steps an encoder of large kernels (15.2 ms, `times` so much),
+    `inside` the range of the next step or before it."""
+    m = Machine()
+
+    def encode(i: int) -> None:
+        if i % every == every // 2:
+            m.layers(1, [(kernel, us * times) for kernel, us in LARGE])
+
+    for i in range(count):
+        if not inside:
+            encode(i)
+        with m.step(f"decode_step {i}"):
+            if inside:
+                encode(i)
+            m.replay(40, call=15)
+            m.read_back()
+    return m
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_an_encoder_of_few_large_kernels_is_other_work(inside: bool, tmp_path: Path) -> None:
+    d = diagnosed(with_images(inside=inside), tmp_path)
+    expect(d, "work-between-steps", never=("step-outliers", "startup-in-window", "gpu-slower-at-times"))
+    assert severity(d, "work-between-steps") == "low"  # tokens come within 40 ms
+    assert fact(d, "besides.step_count") == 4
+    assert fact(d, "besides.ms") == pytest.approx(15.2)
+    assert fact(d, "besides.window_ratio") == pytest.approx(0.48, abs=0.01)
+    assert fact(d, "besides.usual_steps") == pytest.approx(15.2 / 1.68, rel=0.01)
+    assert str(fact(d, "besides.operations")).startswith("GEMM (nvjet)")
+
+
+def test_a_long_encoder_delays_tokens(tmp_path: Path) -> None:
+    d = diagnosed(with_images(3), tmp_path)
+    expect(d, "work-between-steps", never=("step-outliers",))
+    assert severity(d, "work-between-steps") == "high"
+
+
+def test_a_vocoder_behind_every_25th_token(tmp_path: Path) -> None:
+    """One product in a row, in few of the steps: no trials of kernels."""
+    m = Machine()
+    for i in range(100):
+        with m.step(f"decode_token {i}"):
+            m.replay(16, call=12)
+            m.read_back()
+        if i % 25 == 24:
+            m.layers(12, ((VOCODER, 350), (NORM, 40)))
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    expect(d, "work-between-steps", never=("step-outliers", "startup-in-window"))
+    assert fact(d, "besides.operations") == "convolution (cuDNN)"
+
+
+def test_a_step_of_a_larger_batch_is_not_work_besides(tmp_path: Path) -> None:
+    """Its products are others, in place of the usual ones; the step is slow for no cause that is known."""
+    m = Machine()
+    for i in range(40):
+        with m.step(f"decode_step {i}"):
+            m.replay(
+                40,
+                [(GEMM if k is GEMV else k, us * 3) for k, us in DECODE_LAYER]
+                if i % 10 == 5
+                else DECODE_LAYER,
+            )
+            m.read_back()
+    d = diagnosed(m, tmp_path)
+    assert fact(d, "besides.step_count") == 0
+    assert severity(d, "step-outliers") == "medium"
+
+
+def test_a_short_encoder_is_not_told(tmp_path: Path) -> None:
+    d = diagnosed(with_images(0.05), tmp_path)
+    assert ranked(d) == []

@@ -162,6 +162,11 @@ SLOW_STEP_FACTOR = 1.5
 SLOW_STEP_DEVIATIONS = 3
 #: A step with this many times the usual operations runs another pass as well. Choice.
 MORE_WORK_FACTOR = 1.5
+#: A step that lacks at most this share of the usual calls runs all that the others run. Choice: kernels with
+#: several variants differ from step to step.
+MISSING_WORK_RATIO = 0.05
+#: What it runs besides is work of its own from this share of the usual step on. Choice.
+BESIDES_RATIO = 0.5
 #: A capture is of one phase from this share of the time of its steps on. Choice: a generation of a hundred
 #: tokens spends less than a tenth of its time in the prompt.
 ONE_PHASE_RATIO = 0.9

@@ -1,0 +1,46 @@
+"""Work that some steps run besides all that the others do: an encoder between decodes, a prompt that no range
+marks, an optimiser step after several passes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.metrics import limits
+from advisor.metrics.operations import combinations
+from advisor.metrics.window import Windowed
+from advisor.model.arrays import Array, median_of
+
+
+def work_besides(a: Windowed, steps: Array) -> Array:
+    """ns of kernels that each of these steps (positions in `a.steps`), ascending, runs beyond the median
+    calls of each kernel (steps by names of `a.names`), where it runs all the others do.
+
+    A step of another batch or phase runs other kernels in place of the usual ones: it has none."""
+    # By time: what ends before a step does, launched in its range or before it, makes its end late.
+    of = np.searchsorted(a.steps.gpu_end[steps], a.ops.start, "right")
+    begin = np.append(a.steps.begin[steps], np.iinfo(np.int64).max)[of]
+    at = np.flatnonzero((a.ops.start >= begin) & (a.op_name >= 0) & (a.ops.device == a.main_device))
+    out = np.zeros((len(steps), len(a.names.ids)))
+    if not len(at):
+        return out
+    step, name = of[at], a.op_name[at]
+    first, group = combinations(step, name)
+    calls, time = np.bincount(group), np.bincount(group, a.ops.length[at])
+    count = np.zeros(out.shape, np.int64)
+    count[step[first], name[first]] = calls
+    usual = np.median(count, axis=0)
+    missing = np.maximum(usual - count, 0).sum(axis=1)
+    out[step[first], name[first]] = time
+    out *= np.maximum(count - usual, 0) / np.maximum(count, 1)
+    out[missing > limits.kernels.MISSING_WORK_RATIO * usual.sum()] = 0
+    return out
+
+
+def other_work(a: Windowed, steps: Array, times: Array) -> Array:
+    """ns of such kernels by step and name; none in steps (of these `times`, ns) that run little of them."""
+    usual = median_of(times) if len(times) >= limits.kernels.EVEN_STEPS else np.inf
+    if not (times > (1 + limits.kernels.BESIDES_RATIO) * usual).any():
+        return np.zeros((len(steps), len(a.names.ids)))
+    found = work_besides(a, steps)
+    found[found.sum(axis=1) < limits.kernels.BESIDES_RATIO * usual] = 0
+    return found
