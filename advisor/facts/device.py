@@ -20,6 +20,7 @@ from advisor.metrics.kernels import (
     MATMUL,
     UNFUSED,
     composition,
+    is_layout_change,
     is_simt_fp32,
     is_tf32,
     is_unknown,
@@ -68,7 +69,7 @@ FAMILY_SHARES: dict[str, Callable[[KernelFamily], bool]] = {
     "kernel.fp32_matmul_ratio": is_simt_fp32,
     "kernel.tf32_matmul_ratio": is_tf32,
     "kernel.fp32_operands_ratio": lambda k: is_simt_fp32(k) or is_tf32(k),
-    "kernel.layout_ratio": lambda k: k.operation.startswith("layout change"),
+    "kernel.layout_ratio": is_layout_change,
 }
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from advisor.facts import limits
 from advisor.facts.activity import read_ratio
-from advisor.facts.device import is_skinny
+from advisor.facts.device import at_dram_limit, is_skinny
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
@@ -176,6 +176,7 @@ def _kernel_shares(a: Analysis, device: int, steps: Array, weight_bytes: int | N
         "phase.attention_window_ratio": min(attention / window, 1.0),
         "phase.wide_attention_ratio": wide / attention if attention else None,
         "phase.wide_attention_window_ratio": min(wide / window, 1.0),
+        **_unsplit(a, device, mine, attention, window),
         "phase.gemm_dram_ratio": dram,
         "phase.gemm_headroom_window_ratio": None if spare is None else min(gemm / window, 1.0) * spare,
         "phase.attention_dram_ratio": found.of("attention", "dram") if found else None,
@@ -184,6 +185,22 @@ def _kernel_shares(a: Analysis, device: int, steps: Array, weight_bytes: int | N
 
 def _held(a: Analysis, by_name: Array, wanted: Callable[[KernelFamily], bool]) -> float:
     return float(by_name[a.names.mask(wanted)].sum())
+
+
+def _unsplit(a: Analysis, device: int, mine: Array, attention: float, window: int) -> dict[str, float]:
+    """Attention of a phase, whose kernels are `mine` (a mask), in launches of fewer blocks than half the
+    SMs that do not read at the limit of DRAM."""
+    kernels, sms = a.kernels(device), a.device(device).sm_count
+    if not sms or not attention:
+        return {}
+    few = mine & a.names.mask(lambda k: k.family in ATTENTION)[kernels.name] & ~at_dram_limit(a, device)
+    if not (kernels.blocks[few] > 0).all():
+        return {}
+    held = float(kernels.length[few & (2 * kernels.blocks < sms)].sum())
+    return {
+        "phase.small_attention_ratio": held / attention,
+        "phase.small_attention_window_ratio": min(held / window, 1.0),
+    }
 
 
 def _is_wide(kernel: KernelFamily) -> bool:

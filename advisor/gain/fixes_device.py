@@ -15,7 +15,7 @@ from advisor.gain.replay_ops import NoEstimate, Work, require
 from advisor.gain.whatifs import Fix, constant
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.collectives import collectives_in_rows, small_collectives
-from advisor.metrics.kernels import ATTENTION, UNFUSED, is_combining, is_simt_fp32, is_tf32
+from advisor.metrics.kernels import ATTENTION, UNFUSED, is_combining, is_layout_change, is_simt_fp32, is_tf32
 from advisor.metrics.layers import concatenations
 from advisor.metrics.operations import Kind
 from advisor.metrics.passes import (
@@ -240,6 +240,7 @@ def absorb_kernels(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
         "concatenations": lambda: work.found_by(concatenations),
         "sampling_sorts": lambda: sampling_sorts(*work.placed),
         "sampling": lambda: sampling_kernels(*work.placed),
+        "layout_changes": lambda: work.select(is_layout_change),
         "memsets": lambda: np.asarray(work.kind == Kind.MEMSET),
         "attention_pieces": lambda: work.attention_pieces.inner,
         "cache_joins": lambda: work.cache_joins,
@@ -259,6 +260,15 @@ def absorb_kernels(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
         share[products] = _in(lean, limits.ATTENTION_REMAINS)
         share[products & slow] = _in(lean, limits.SLOW_ATTENTION_REMAINS)
     return _shortened(inputs, mine, share, stays)
+
+
+def split_attention(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
+    """Attention of few blocks takes as much less as it fills less of the SMs with one block each. Optimistic:
+    that. Middle: twice that, as splits are uneven and have to be added up; pessimistic: at least half."""
+    filled = work.waves
+    mine = require(work.attention & (2 * filled < 1) & (filled > 0), "no attention kernel has few blocks")
+    share = {-1: np.clip(2 * filled, 0.5, 1.0), 0: np.minimum(2 * filled, 1.0), 1: filled}[lean]
+    return inputs.with_ops(duration=inputs.ops.duration * np.where(mine, share, 1.0))
 
 
 def merge_adapters(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:

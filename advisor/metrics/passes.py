@@ -124,8 +124,10 @@ def sampling_sorts(a: Attributed, at: Array, step: Array) -> Array:
 
 
 def sampling_kernels(a: Attributed, at: Array, step: Array) -> Array:
-    """The same of all that may choose a token there: softmax, sorts, reductions and what is between them."""
-    return _behind_products(a, at, step, lambda k: k.family in _SAMPLING)
+    """The same of all that may choose a token there: softmax, sorts, reductions and what is between them; not
+    the caches that are gathered in the order of the beams afterwards."""
+    behind = _behind_products(a, at, step, lambda k: k.family in _SAMPLING)
+    return np.asarray(behind & ~cache_reorders(a, at, step).of)
 
 
 def _behind_products(a: Attributed, at: Array, step: Array, wanted: Callable[[KernelFamily], bool]) -> Array:

@@ -1,0 +1,73 @@
+"""Decode over a long context whose attention has one block for each sequence and head."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.machine import GEMV, NORM, SILU, Kernel, Machine
+from tests.scenarios.support import diagnosed, expect, severity
+
+FLASH = Kernel("void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>, true>(params)")
+PAGED = Kernel(
+    "void vllm::paged_attention_v1_kernel<__nv_bfloat16, __nv_bfloat16, 128, 16, 128, "
+    "(vllm::Fp8KVCacheDataType)0, false>(__nv_bfloat16*)"
+)
+LAYERS, STEPS = 32, 12
+
+
+def decode(attention: Kernel, us: float, blocks: int) -> Machine:
+    m = Machine()
+    for i in range(STEPS):
+        with m.step(f"decode_step {i}"):
+            for _ in range(LAYERS):
+                for kernel, length in (
+                    (NORM, 4),
+                    (GEMV, 16),
+                    (attention, us),
+                    (GEMV, 12),
+                    (SILU, 4),
+                    (GEMV, 12),
+                ):
+                    grid = blocks if kernel is attention else kernel.blocks
+                    m.launch(kernel, length, call=2, grid=(grid, 1, 1))
+            m.read_back()
+    return m
+
+
+@pytest.mark.parametrize("kernel", [FLASH, PAGED], ids=["flash", "paged"])
+def test_few_blocks_of_a_long_context(kernel: Kernel, tmp_path: Path) -> None:
+    """8 of 132 SMs have work for 180 us in each layer: neither the bytes of the cache nor the kernel's tiles
+    are what to change first."""
+    d = diagnosed(decode(kernel, 180, 8), tmp_path)
+    expect(d, "unsplit-attention", never=("attention-dominates", "wide-decode-attention"))
+    found = d.findings[0]
+    assert found.severity == "high"
+    assert found.recommendations[0].id == "attention-backend"
+    assert found.gain is not None
+    after = found.gain.step_after_ms
+    assert after is not None
+    rest = LAYERS * 48 / 1e3
+    full = LAYERS * 180 * 8 / 132 / 1e3
+    assert after.low == pytest.approx(rest + full, rel=0.05)
+    assert after.mid == pytest.approx(rest + 2 * full, rel=0.05)
+    assert after.high == pytest.approx(rest + LAYERS * 90 / 1e3, rel=0.05)
+
+
+def test_blocks_that_fill_the_gpu_are_read_for_their_bytes(tmp_path: Path) -> None:
+    d = diagnosed(decode(PAGED, 180, 256), tmp_path)
+    expect(d, "attention-dominates", never=("unsplit-attention",))
+    assert d.findings[0].recommendations[0].id == "fp8-kv-cache"
+    assert {f.value for f in d.facts if f.name == "phase.small_attention_ratio"} == {0.0}
+
+
+@pytest.mark.parametrize(("blocks", "told"), [(65, True), (66, False)])
+def test_half_of_the_sms(blocks: int, told: bool, tmp_path: Path) -> None:
+    d = diagnosed(decode(PAGED, 180, blocks), tmp_path)
+    assert ("unsplit-attention" in {f.cause for f in d.findings}) is told
+
+
+def test_short_attention_of_few_blocks_is_no_fault(tmp_path: Path) -> None:
+    """4 us are little more than a start."""
+    assert severity(diagnosed(decode(PAGED, 4, 8), tmp_path), "unsplit-attention") is None
