@@ -20,12 +20,12 @@ from advisor.metrics.kernels import (
     MATMUL,
     UNFUSED,
     composition,
-    is_layout_change,
     is_simt_fp32,
     is_tf32,
     is_unknown,
     weight_bits,
 )
+from advisor.metrics.layers import is_layout_change
 from advisor.metrics.matmuls import own_products
 from advisor.metrics.operations import Kind
 from advisor.metrics.passes import narrow_ns

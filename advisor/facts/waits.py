@@ -16,8 +16,9 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import DeviceBudget
 from advisor.metrics.host import held_by_others, off_cpu
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, joined, subtract, union
-from advisor.metrics.kernels import dense, heaviest
+from advisor.metrics.kernels import heaviest
 from advisor.metrics.operations import Kind, calls_named, of_copies
+from advisor.metrics.other_calls import costly_calls
 from advisor.metrics.waited import (
     CONTEXT,
     EVENT,
@@ -38,8 +39,7 @@ _ROWS = 12
 _NAMES = 2  # of calls in one sentence
 _KINDS = {EVENT: "event", STREAM: "stream", CONTEXT: "context"}
 
-#: Calls that build, instantiate, update, destroy or capture graphs, and those that queue host code.
-_OF_THEIR_OWN = re.compile(r"Graph|StreamBeginCapture|StreamEndCapture|LaunchHostFunc|AddCallback")
+#: Calls that queue host code.
 _HOST_FUNCTION = re.compile(r"LaunchHostFunc|AddCallback")
 
 
@@ -148,24 +148,16 @@ def request_facts(a: Analysis, out: FactWriter) -> None:
 
 
 def other_call_facts(a: Analysis, device: int, out: FactWriter) -> None:
-    """Idle time in these calls, of the threads that issue the work of the device: in those of the name that
-    has most of it, and of the names that come half as often or more. Calls on graphs have facts of their
-    own, and what is cold is start-up."""
     budget, feeder = a.budgets[device], a.feeder(device)
     if feeder is None:
         return
-    calls = a.trace.columns("api_calls", ("start", "end", "name_id"))
+    calls = a.trace.columns("api_calls", ("start",))
     rows = calls_by(a, issuers(a, feeder, device), Call.OTHER)
     functions = calls["start"][rows[calls_named(a.trace, rows, _HOST_FUNCTION)]]
     if len(functions) and budget.gap_parts["queued"].any():
         out.put("launch.behind_function_ratio", _behind(a, budget, np.sort(functions), calls["start"]))
-    rows = rows[~calls_named(a.trace, rows, _OF_THEIR_OWN)]
-    gaps = union(budget.gaps.start, budget.gaps.end)
-    idle = Coverage(subtract(gaps, a.startup.spans)).of_rows(calls["start"], calls["end"], rows)
-    ids, of = dense(calls["name_id"][rows])
-    time, count = np.bincount(of, idle, len(ids)), np.bincount(of, minlength=len(ids))
-    if len(ids):
-        time[2 * count < count[np.argmax(time)]] = 0
+    found = costly_calls(a, device, feeder)
+    ids, time, count = found.ids, found.time, found.count
     total = time.sum()
     out.put("call.other_idle_ratio", total / budget.program_ns)
     out.put("call.other_of_idle_ratio", total / max(budget.idle_ns, 1))

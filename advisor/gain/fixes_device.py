@@ -15,8 +15,8 @@ from advisor.gain.replay_ops import NoEstimate, Work, require
 from advisor.gain.whatifs import Fix, constant
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.collectives import collectives_in_rows, small_collectives
-from advisor.metrics.kernels import ATTENTION, UNFUSED, is_combining, is_layout_change, is_simt_fp32, is_tf32
-from advisor.metrics.layers import concatenations
+from advisor.metrics.kernels import ATTENTION, UNFUSED, is_combining, is_simt_fp32, is_tf32
+from advisor.metrics.layers import concatenations, is_layout_change
 from advisor.metrics.operations import Kind
 from advisor.metrics.passes import (
     cache_reorders,

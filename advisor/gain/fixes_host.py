@@ -10,7 +10,9 @@ from advisor.gain.inputs import NEVER, NONE, Inputs
 from advisor.gain.profiler import Scenario
 from advisor.gain.replay_ops import NoEstimate, Work, require
 from advisor.gain.whatifs import Fix, constant
+from advisor.metrics.intervals import Coverage, union
 from advisor.metrics.operations import Kind
+from advisor.metrics.other_calls import costly_calls
 from advisor.model.arrays import Array, among, distinct, marked, median_of
 from advisor.sources.schema import DTOH, Call
 
@@ -276,6 +278,8 @@ def remove_host_gap(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
     if fix.params["what"] == "os":
         reason = "no blocking calls into the operating system were recorded on these threads"
         changed = _explained_away(inputs, "os", reason)
+    elif fix.params["what"] == "calls":
+        changed = _with_host_time(inputs, calls.pre - _in_costly_calls(inputs, work))
     else:
         if work.computes_on_host:
             raise NoEstimate(
@@ -283,6 +287,23 @@ def remove_host_gap(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
             )
         changed = _with_host_time(inputs, np.where(calls.host_code, calls.explained, calls.pre))
     return launched_ahead(fix, changed, work, all_waits=lean > 0)
+
+
+def _in_costly_calls(inputs: Inputs, work: Work) -> Array:
+    """How much of the host time before each call the thread spends in calls that issue nothing and leave
+    the device idle (`costly_calls`), as captured."""
+    a, calls = work.a, inputs.calls
+    feeder = a.feeder(a.main_device)
+    rows = np.empty(0, np.int64) if feeder is None else costly_calls(a, a.main_device, feeder).rows
+    start, end, thread = a.trace.columns("api_calls", ("start", "end", "thread")).values()
+    held = np.zeros(len(calls))
+    for one in distinct(calls.thread).tolist():
+        mine = np.flatnonzero(calls.thread == one)
+        own = rows[thread[rows] == thread[calls.row[mine[0]]]]
+        begun = start[calls.row[mine]]
+        since = np.concatenate((begun[:1], end[calls.row[mine[:-1]]]))
+        held[mine] = Coverage(union(start[own], end[own])).within(since, np.maximum(begun, since))
+    return np.minimum(require(held, "no such call comes before a call of the replayed steps"), calls.pre)
 
 
 def remove_gc(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:

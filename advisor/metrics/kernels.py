@@ -45,11 +45,6 @@ def is_quantising(kernel: KernelFamily) -> bool:
     return kernel.family == "quantise" and not is_dequantising(kernel)
 
 
-def is_layout_change(kernel: KernelFamily) -> bool:
-    """Tensors between NCHW and NHWC, and formats of TensorRT."""
-    return kernel.operation.startswith("layout change")
-
-
 def is_combining(kernel: KernelFamily) -> bool:
     """Kernels that add up what attention made of the parts of a sequence (split-KV, flash decoding)."""
     return kernel.family in ATTENTION and kernel.traits.get("combines") is True

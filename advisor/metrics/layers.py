@@ -84,6 +84,11 @@ class _ByKernels(Attributed, Protocol):
     def layers(self, device: int) -> Layers | None: ...
 
 
+def is_layout_change(kernel: KernelFamily) -> bool:
+    """Tensors between NCHW and NHWC, and formats of TensorRT."""
+    return kernel.operation.startswith("layout change")
+
+
 def find_layers(a: _ByKernels, device: int) -> Layers | None:
     """Layers by Python modules, else by ranges that number them, else by the order of the kernels in steps
     of the commonest phase; None if nothing shows them, or they hold less than half of the kernel time."""

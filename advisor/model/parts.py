@@ -69,7 +69,7 @@ IDLE: dict[str, PartSpec] = {
     "copy_call": PartSpec(
         "copy call", "k", "yellow", "F0C05A", "f0e442", Stripes(45, "dark", 2, 8), "thread_state_iowait"
     ),
-    "launch_call": PartSpec("launch call", "L", "bold red", "D55E00", "d55e00", None, "bad"),
+    "launch_call": PartSpec("launch or other call", "L", "bold red", "D55E00", "d55e00", None, "bad"),
     "graph_launch_call": PartSpec(
         "graph launch call", "R", "red", "B34A00", "d55e00", Stripes(0, "dark", 2, 7), "bad"
     ),

@@ -187,7 +187,7 @@ def test_order_of_the_report() -> None:
         "1. ▲ HIGH   LCH101 launch-bound",
         "because ",
         "launch.idle_ratio          55.3 %  >= 10 %    yes    min_idle",
-        "55.3 % of the step (launch call, 5.49 ms of the traced step)",
+        "55.3 % of the step (launch or other call, 5.49 ms",
         "untraced step 9.92 (9.10 to 10.60) → 2.31 (2.10 to 2.90) ms, 4.29 x",
         "Idle by the call that ends it",
         "1.234567s for 124 us, stream 7, thread 41873",

@@ -124,8 +124,8 @@ def test_a_finding_says_step_and_range() -> None:
 @pytest.mark.parametrize(
     ("part", "has_steps", "told"),
     [
-        ("launch_call", True, "55 % of the step (launch call, 5.5 ms of the traced step)"),
-        ("launch_call", False, "55 % of the window (launch call, 5.5 ms of the traced window)"),
+        ("launch_call", True, "55 % of the step (launch or other call, 5.5 ms of the traced step)"),
+        ("launch_call", False, "55 % of the window (launch or other call, 5.5 ms of the traced window)"),
         ("profiler", True, "55 % of the window (profiler, 5.5 ms of the traced step)"),
         ("capture", True, "55 % of the capture (5.5 ms)"),
     ],

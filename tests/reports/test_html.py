@@ -185,7 +185,7 @@ def test_order_of_the_page() -> None:
         "use CUDA graphs",
         "In the baseline only",
         "Budget of the window",
-        "launch call",
+        "launch or other call",
         "Findings",
         "55.3 % of the step",
         "fix",

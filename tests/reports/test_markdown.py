@@ -34,7 +34,7 @@ def test_what_a_comment_shows_before_anything_is_opened() -> None:
         "### In the baseline only",
         "### Budget of the window",
         "| part | device 0 | device 1 |",
-        "launch call | 38.1 % | 34.1 %",
+        "launch or other call | 38.1 % | 34.1 %",
         "not judged",
         "Next: `advisor show ",
     ]
@@ -47,7 +47,7 @@ def test_details_hold_the_rest() -> None:
         "<summary>1. ▲ high [new]: LCH101 launch-bound (device 0, decode, 85 % sure)</summary>",
         "| `launch.idle_ratio` | 55.3 % | `>= 10 %` | ✓ |",
         "| `launch.empty_queue_ratio` | 9.96 % | `>= 10 %` | ✗ |",
-        "**cost**: 55.3 % of the step (launch call, 5.49 ms of the traced step)",
+        "**cost**: 55.3 % of the step (launch or other call, 5.49 ms of the traced step)",
         "Idle by the call that ends it",
         "1.234567s for 124 us, stream 7, thread 41873",
         "vLLM: `drop --enforce-eager` (since 0.2.0)",

@@ -585,3 +585,31 @@ def test_a_call_that_issues_nothing_holds_up_each_step(call: str, tmp_path: Path
     assert found.gain.step_after_ms is not None
     assert made is not None
     assert found.gain.step_after_ms.mid == pytest.approx(made.mid, rel=0.05)
+
+
+def queried(queries: int) -> Machine:
+    """60 products launched one by one, and so many queries of 2.5 us before each."""
+    m = Machine()
+    for i in range(15):
+        with m.step(f"decode_step {i}"):
+            for _ in range(60):
+                for _ in range(queries):
+                    m.call("cudaFuncGetAttributes_v3020", 2.5)
+                m.launch(GEMM, 6)
+            m.read_back()
+    return m
+
+
+def test_many_short_queries_before_each_launch(tmp_path: Path) -> None:
+    """Each is short, and none lies in a host gap; without them launching alone costs."""
+    d = diagnosed(queried(6), tmp_path)
+    (tmp_path / "twin").mkdir()
+    made = diagnosed(queried(0), tmp_path / "twin").inputs[0].untraced_step_ms
+    expect(d, "costly-cuda-calls")
+    found = d.findings[0]
+    assert found.severity == "high"
+    assert found.gain is not None
+    after = found.gain.step_after_ms
+    assert after is not None
+    assert made is not None
+    assert made.mid <= after.mid <= 1.25 * made.mid  # the host code between the queries stays
