@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from advisor.gain import limits
-from advisor.gain.excerpt import Replayed, as_one_pass, choose_steps, recorded_times
+from advisor.gain.excerpt import NoReplay, Replayed, as_one_pass, choose_steps, recorded_times
 from advisor.gain.extract import Extract, extract
 from advisor.gain.fixes import apply
 from advisor.gain.inputs import Inputs, Waits
@@ -93,6 +93,8 @@ class Replayer:
         #: The latest inputs, from which steps and bounds, and the next fix or scenario, start.
         self.latest: dict[tuple[Any, ...], Inputs] = {}
         self._bounds: deque[tuple[Inputs, float]] = deque(maxlen=_KEPT)
+        if not self.traced_ns > 0:
+            raise NoReplay("the steps take no time: their kernels lack the ends")
 
     # ------------------------------------------------------------ times
 

@@ -545,6 +545,18 @@ def ended_before_start(table: str, every: int) -> Edit:
     return lambda db: db.execute(f'UPDATE "{table}" SET end = start - 1000 WHERE rowid % {every} = 0')
 
 
+def without_ends(table: str) -> Edit:
+    """No row has an end, though the column is there."""
+
+    def edit(db: Db) -> None:
+        db.execute(f'CREATE TABLE kept AS SELECT * FROM "{table}"')  # without NOT NULL
+        dropped(table)(db)
+        db.execute(f'ALTER TABLE kept RENAME TO "{table}"')
+        db.execute(f'UPDATE "{table}" SET end = NULL')
+
+    return edit
+
+
 def kernels_before_launch(every: int) -> Edit:
     """One kernel in so many runs 50 us before the call that launches it."""
 

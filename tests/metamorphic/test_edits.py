@@ -294,6 +294,8 @@ CASES = [
     Case("no calls", "eager", e.dropped(RUNTIME), "", goes="launch-bound", unjudged="launch-bound"),
     Case("no calls", "gap", e.dropped(RUNTIME), "", goes="host-gap", unjudged="host-gap"),
     Case("no kernels", "launched", e.dropped(KERNEL), "", "damaged-capture"),
+    Case("kernels without ends", "served", e.without_ends(KERNEL), "", "damaged-capture"),
+    Case("kernels without ends", "launched", e.without_ends(KERNEL), "", "damaged-capture"),
     Case("no kernels of replayed graphs", "served", e.dropped(KERNEL), "", "opaque-cuda-graphs"),
     Case(
         "no GPU metrics",
