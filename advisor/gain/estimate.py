@@ -83,8 +83,8 @@ class Replayer:
         self.excerpt: Replayed = choose_steps(a, limit)
         self.taken: Extract = extract(a, self.excerpt)
         self.work = Work(a, self.taken, weight_bytes)
-        kernels = self.work.kind != Kind.COPY
-        self.times = StepTimes(self.excerpt, self.taken.main, self.work.remembered, kernels)
+        given = self.taken.main, self.work.remembered, self.work.kind != Kind.COPY
+        self.times = StepTimes(self.excerpt, *given)
         self.by_software = a.trace_method != "hardware"
         self.wider_gaps = not a.trace.capture.recorder.nsys_options
         self.inflation = node_inflation(a)
@@ -93,7 +93,7 @@ class Replayer:
         #: The latest inputs, from which steps and bounds, and the next fix or scenario, start.
         self.latest: dict[tuple[Any, ...], Inputs] = {}
         self._bounds: deque[tuple[Inputs, float]] = deque(maxlen=_KEPT)
-        if not self.traced_ns > 0:
+        if self.traced_ns <= 0:
             raise NoReplay("the steps take no time: their kernels lack the ends")
 
     # ------------------------------------------------------------ times
@@ -101,8 +101,8 @@ class Replayer:
     def inputs(self, fixes: Sequence[Fix], scenario: Scenario) -> Inputs:
         """The capture's inputs without the profiler, changed by the fixes in their order."""
         key: tuple[Any, ...] = (scenario.launch, scenario.node_gap)
-        tracing = self.by_software, self.wider_gaps
-        inputs = self._made(key, partial(corrected, self._untraced, scenario, *tracing))
+        as_traced = partial(corrected, self._untraced, scenario, self.by_software, self.wider_gaps)
+        inputs = self._made(key, as_traced)
         for i, fix in enumerate(fixes):
             key = (*key, fix.key, scenario.lean(i))
             inputs = self._made(key, partial(apply, fix, inputs, self.work, scenario, scenario.lean(i)))
@@ -273,8 +273,7 @@ class Replayer:
         return math.hypot(constant("noise"), constant("pageable_spread") * min(copied / self.traced_ns, 1.0))
 
     @cached_property
-    def _phase(self) -> Array:
-        """The phase of each measured step."""
+    def _phase(self) -> Array:  # of each measured step
         return np.array([self.a.steps.phase[i] for i in self.excerpt.measured.tolist()])
 
     def _ratio_noise(self, fixes: Sequence[Fix]) -> float:
@@ -312,8 +311,7 @@ class Replayer:
     def estimate(self, fixes: Sequence[Fix]) -> Estimate:
         """Before, after and speed-up with their ranges. Raises NoEstimate."""
         middle = self.middle_of(fixes)
-        ends = self._ends(fixes)
-        before = self.step_ns((), self.middle)
+        ends, before = self._ends(fixes), self.step_ns((), self.middle)
         after, bound = self.step_ns(fixes, middle), self.bound_ns(fixes, middle)
         befores = self._befores(ends)
         afters, bounds = [], []

@@ -187,8 +187,11 @@ def _vary(found: _Waits) -> Array:
 
 
 def _differ(length: Array) -> bool:
-    """True if these times differ from the one before by a large factor (geometric mean)."""
-    return bool(np.abs(np.diff(np.log(length))).mean() >= np.log(limits.window.VARYING_FACTOR))
+    """True if these times differ from the one before by a large factor (geometric mean), also without the
+    longest: a single pause makes the others no more uneven."""
+    least = np.log(limits.window.VARYING_FACTOR)
+    rest = np.delete(length, length.argmax()) if len(length) > 2 else length
+    return all(np.abs(np.diff(np.log(some))).mean() >= least for some in (length, rest))
 
 
 def _between_tokens(waits: _Waits, steps: Steps) -> bool:

@@ -25,6 +25,7 @@ CASES = [
     Case("the last two thirds", "launched", v.from_share(0.34), "causes"),
     Case("the last half", "gap", v.from_share(0.5), "causes"),
     Case("one pause", "served", v.one_pause(30 * MS), "steps", "step-outliers"),
+    Case("one pause", "gap", v.one_pause(500 * MS), "steps", "long-interruptions", stays="host-gap"),
     Case("one pause", "launched", v.one_pause(30 * MS), "steps", "step-outliers"),
     Case("one kernel years away", "launched", v.one_row_far_away(KERNEL), "causes"),
     Case("one call years away", "launched", v.one_row_far_away(RUNTIME), "causes"),
