@@ -311,7 +311,7 @@ def _os_calls(a: Analysis, thread: int, loop: int, budget: DeviceBudget, out: Fa
 
 def _steps(a: Analysis, budget: DeviceBudget, out: FactWriter) -> None:
     held = held_by_prompts(a)
-    if (found := slow_steps(a, held)) is None:
+    if (found := slow_steps(a, held) if held.any() else a.slow_steps) is None:
         return
     step, times, slow = found
     median = median_of(times)

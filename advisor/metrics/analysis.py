@@ -23,7 +23,7 @@ from advisor.metrics.layers import Layers, find_layers
 from advisor.metrics.operations import Kind, Operations, find_runs, operations
 from advisor.metrics.origins import Provenance
 from advisor.metrics.passes import DeviceKernels
-from advisor.metrics.phases import phase_times, with_phases
+from advisor.metrics.phases import JudgedSteps, phase_times, slow_steps, with_phases
 from advisor.metrics.sampled import Samples, device_samples, lag_of
 from advisor.metrics.selection import Selection
 from advisor.metrics.startup import activity_span, find_startup
@@ -108,6 +108,7 @@ class Analysis:
     trace_method = computed_by(lambda a: trace_method(a.trace))
     provenance: cached_property[Provenance] = computed_by(Provenance)
     _budget = computed_by(device_budget)
+    slow_steps: cached_property[JudgedSteps | None] = computed_by(slow_steps)
 
     def __init__(self, trace: Trace, selection: Selection | None = None, device: int | None = None) -> None:
         self.trace, self.selection, self._device = trace, selection or Selection(), device

@@ -6,7 +6,6 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.metrics import limits
-from advisor.metrics.operations import combinations
 from advisor.metrics.window import Windowed
 from advisor.model.arrays import Array, median_of
 
@@ -20,17 +19,16 @@ def work_besides(a: Windowed, steps: Array) -> Array:
     of = np.searchsorted(a.steps.gpu_end[steps], a.ops.start, "right")
     begin = np.append(a.steps.begin[steps], np.iinfo(np.int64).max)[of]
     at = np.flatnonzero((a.ops.start >= begin) & (a.op_name >= 0) & (a.ops.device == a.main_device))
-    out = np.zeros((len(steps), len(a.names.ids)))
+    names = len(a.names.ids)
+    cell = of[at] * names + a.op_name[at]
+    count, out = (
+        np.bincount(cell, each, minlength=len(steps) * names).reshape(len(steps), names)
+        for each in (None, a.ops.length[at])
+    )
     if not len(at):
         return out
-    step, name = of[at], a.op_name[at]
-    first, group = combinations(step, name)
-    calls, time = np.bincount(group), np.bincount(group, a.ops.length[at])
-    count = np.zeros(out.shape, np.int64)
-    count[step[first], name[first]] = calls
     usual = np.median(count, axis=0)
     missing = np.maximum(usual - count, 0).sum(axis=1)
-    out[step[first], name[first]] = time
     out *= np.maximum(count - usual, 0) / np.maximum(count, 1)
     out[missing > limits.kernels.MISSING_WORK_RATIO * usual.sum()] = 0
     return out

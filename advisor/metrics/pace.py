@@ -13,7 +13,6 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import BUSY_COLUMNS, PARTS
 from advisor.metrics.kernels import call_key, dense, distribution, launch_shape
 from advisor.metrics.passes import DeviceKernels
-from advisor.metrics.phases import slow_steps
 from advisor.model.arrays import Array, marked, median_of, rows_at
 
 
@@ -129,7 +128,7 @@ class SlowSteps(Struct, frozen=True):
 
 def find_slow_steps(a: Analysis) -> SlowSteps | None:
     """None if no step of the commonest phase is far slower than the rest, or most are."""
-    found = slow_steps(a)
+    found = a.slow_steps
     if found is None or not 0 < (count := int(found[2].sum())) <= len(found[2]) // 2:
         return None
     step, times, slow = found

@@ -117,6 +117,11 @@ class _ByStep(Windowed, Protocol):
     def stretches(self) -> Stretches: ...
 
 
+class _Paced(_ByStep, Protocol):
+    @property
+    def slow_steps(self) -> JudgedSteps | None: ...
+
+
 def step_times(a: _ByStep) -> Array:
     """Times of the window's steps, ns, without unrecorded stretches; the first step of a capture counts
     from its first work, and the only one from the begin of the window."""
@@ -175,7 +180,11 @@ def _in_turns(after: Array) -> bool:
     )
 
 
-def slow_steps(a: _ByStep, besides: Array | None = None) -> tuple[Array, Array, Array] | None:
+#: Position of each step in the steps of its trace, time in ns, and whether it is far slower than the rest.
+JudgedSteps = tuple[Array, Array, Array]
+
+
+def slow_steps(a: _ByStep, besides: Array | None = None) -> JudgedSteps | None:
     """Slow steps of the commonest phase, and of those marked `besides` if it is decode: position in
     `a.steps`, time (ns) without start-up, the work of an additional pass and what the profiler took, and
     whether the step is far slower than the rest; None if fewer than three are certain. Steps at the beginning
@@ -232,13 +241,12 @@ def longest_gap_of(a: _ByStep, budget: DeviceBudget, step: int) -> int:
     return next((t for t in a.stretches.lone.start.tolist() if begin <= t < end), at)
 
 
-def pause_ns(a: _ByStep, budget: DeviceBudget) -> float:
+def pause_ns(a: _Paced, budget: DeviceBudget) -> float:
     """Time that few slow steps among even ones lose in host gaps, beyond the gap of a median step; 0 if
     many are slow: the program then runs like that."""
-    found = slow_steps(a)
-    if found is None:
+    if a.slow_steps is None:
         return 0.0
-    step, _, slow = found
+    step, _, slow = a.slow_steps
     if (
         not slow.any()
         or slow.sum() > max(len(step) * limits.kernels.PAUSED_STEPS_RATIO, 1)

@@ -42,6 +42,8 @@ def test_few_blocks_of_a_long_context(kernel: Kernel, tmp_path: Path) -> None:
     are what to change first."""
     d = diagnosed(decode(kernel, 180, 8), tmp_path)
     expect(d, "unsplit-attention", never=("attention-dominates", "wide-decode-attention"))
+    share = pytest.approx(LAYERS * 0.18 / (d.inputs[0].step_ms or 1), rel=0.01)
+    assert [f.value for f in d.facts if f.name == "phase.small_attention_window_ratio"] == [share]
     found = d.findings[0]
     assert found.severity == "high"
     assert found.recommendations[0].id == "attention-backend"
