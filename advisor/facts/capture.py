@@ -109,8 +109,29 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
         # A sampler sees utilisation only; a missing kernel table says nothing about the GPU.
         out.put("capture.sample_count", trace.rows("samples"))
         return
+    rows = sum(trace.rows(t) for t in _EVENT_TABLES)
+    _recorded(a, rows, out)
+    if a.startup.capture_length:
+        startup_facts(a, a.startup.capture_length, out)
+    if capture.command:
+        _command(" ".join(capture.command), out)
+    if capture.schema_version:
+        version = tuple(int(p) for p in re.findall(r"\d+", capture.schema_version)[:2])
+        out.put("capture.schema_known", len(version) == 2 and (2, 9) <= version <= (3, 30))
+    _workload(a, out)
+    if trace.has("api_calls"):
+        _cost_of_tracing(a, out)
+    error_facts(a, out)
+    integrity_facts(a, out)
+    damage_facts(a, out, rows)
+    _coverage(a, out)
+    _options(a, out)
+
+
+def _recorded(a: Analysis, rows: int, out: FactWriter) -> None:
+    """How much of what was recorded (`rows` in all), of which device, and how."""
+    trace, capture, alone = a.trace, a.trace.capture, samples_alone(a)
     graph_launches = int((trace.columns("api_calls", ("call",))["call"] == Call.GRAPH_LAUNCH).sum())
-    alone, rows = samples_alone(a), sum(trace.rows(t) for t in _EVENT_TABLES)
     out |= {
         "capture.gpu_work_count": None if alone else len(a.ops) + graph_launches,
         "capture.graph_launch_count": graph_launches if trace.has("api_calls") else None,
@@ -137,25 +158,14 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
         else None,
         "capture.range_count": len(capture_ranges(trace)) + 1 if trace.has("api_calls") else None,
     }
-    if a.startup.capture_length:
-        startup_facts(a, a.startup.capture_length, out)
-    if capture.command:
-        _command(" ".join(capture.command), out)
-    if capture.schema_version:
-        version = tuple(int(p) for p in re.findall(r"\d+", capture.schema_version)[:2])
-        out.put("capture.schema_known", len(version) == 2 and (2, 9) <= version <= (3, 30))
-    _workload(a, out)
-    if trace.has("api_calls"):
-        eager = len(a.calls_of(Call.LAUNCH, Call.COPY, Call.MEMSET)) * limits.TRACED_CALL_NS
-        profiler = max((b.share("profiler") for b in a.budgets.values()), default=None)
-        out.put("capture.traced_call_cost_ratio", eager / a.window.length if a.window.length else None)
-        out.put("capture.overhead_idle_ratio", profiler)
-        out.put("capture.blocking_launch_ratio", _blocking(a))
-    error_facts(a, out)
-    integrity_facts(a, out)
-    damage_facts(a, out, rows)
-    _coverage(a, out)
-    _options(a, out)
+
+
+def _cost_of_tracing(a: Analysis, out: FactWriter) -> None:
+    eager = len(a.calls_of(Call.LAUNCH, Call.COPY, Call.MEMSET)) * limits.TRACED_CALL_NS
+    profiler = max((b.share("profiler") for b in a.budgets.values()), default=None)
+    out.put("capture.traced_call_cost_ratio", eager / a.window.length if a.window.length else None)
+    out.put("capture.overhead_idle_ratio", profiler)
+    out.put("capture.blocking_launch_ratio", _blocking(a))
 
 
 def _blocking(a: Analysis) -> float | None:

@@ -17,7 +17,6 @@ from advisor.metrics.collectives import (
     Collectives,
     blocking,
     device_collectives,
-    find_turns,
     overlap,
     rows_of_collectives,
     small,
@@ -25,6 +24,7 @@ from advisor.metrics.collectives import (
 from advisor.metrics.exchanges import find_exchanges
 from advisor.metrics.intervals import Coverage, subtract, union
 from advisor.metrics.kernels import distribution
+from advisor.metrics.sharing import find_turns
 from advisor.model.arrays import Array, distinct, largest, rows_at
 from advisor.model.facts import Interval, Value
 from advisor.sources.schema import MISSING, NIC_WAITS

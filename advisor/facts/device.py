@@ -13,7 +13,6 @@ from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import LAUNCHING, PARTS, DeviceBudget, empty_queue_share, replay_gaps
-from advisor.metrics.collectives import processes_wait_ns, slowed_beside
 from advisor.metrics.intervals import union_by
 from advisor.metrics.kernels import (
     ATTENTION,
@@ -30,6 +29,7 @@ from advisor.metrics.matmuls import own_products
 from advisor.metrics.operations import Kind
 from advisor.metrics.passes import narrow_ns
 from advisor.metrics.phases import pause_ns, step_times
+from advisor.metrics.sharing import processes_wait_ns, slowed_beside
 from advisor.metrics.waited import calls_by
 from advisor.model.arrays import Array, lengths, median_of, nearest_rank, picked
 from advisor.model.facts import Interval

@@ -15,7 +15,7 @@ from advisor.gain.profiler import has_launches, has_nodes
 from advisor.gain.replay_ops import NoEstimate
 from advisor.gain.whatifs import Fix, catalogue, make_fix, no_estimate
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.collectives import threads_elsewhere
+from advisor.metrics.sharing import threads_elsewhere
 from advisor.model.arrays import distinct
 from advisor.model.findings import Finding
 from advisor.model.gain import (

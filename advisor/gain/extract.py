@@ -20,9 +20,9 @@ from advisor.gain.inputs import NEVER, NONE, Calls, CallTimes, Handovers, Inputs
 from advisor.gain.recording import recordings, step_marks
 from advisor.gain.whatifs import constant
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.collectives import threads_elsewhere
 from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.operations import Kind, Operations
+from advisor.metrics.sharing import threads_elsewhere
 from advisor.model.arrays import Array, among, begins_run, distinct, marked, median_of
 from advisor.sources.schema import MISSING, Call
 

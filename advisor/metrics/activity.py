@@ -334,8 +334,8 @@ def robust_covariance(design: Array, misfit: Array) -> Array:
     return np.asarray(inverse @ (moving.T @ moving / width) @ inverse * len(misfit) / free)
 
 
-def bounded_least_squares(gram: Array, moment: Array, upper: float = 1.0) -> Array:
-    """Minimise x'Gx/2 - m'x for 0 <= x <= upper by coordinate descent: a dozen unknowns, so it
+def bounded_least_squares(gram: Array, moment: Array) -> Array:
+    """Minimise x'Gx/2 - m'x for 0 <= x <= 1 by coordinate descent: a dozen unknowns, so it
     converges in a few hundred cheap sweeps and needs no solver library."""
     rows, moments = gram.tolist(), moment.tolist()  # plain numbers: arrays of a dozen are slower
     diagonal = np.maximum(np.diag(gram), 1e-12).tolist()
@@ -344,7 +344,7 @@ def bounded_least_squares(gram: Array, moment: Array, upper: float = 1.0) -> Arr
         change = 0.0
         for i, row in enumerate(rows):
             step = (moments[i] - sum(map(mul, row, x))) / diagonal[i]
-            value = min(max(x[i] + step, 0.0), upper)
+            value = min(max(x[i] + step, 0.0), 1.0)
             change = max(change, abs(value - x[i]))
             x[i] = value
         if change < 1e-7:

@@ -178,16 +178,16 @@ class Bursts(NamedTuple):
     times: int
 
 
-def burst_levels(samples: Samples, bin_ns: int = 100_000_000) -> Bursts | None:
-    """Levels of SM Active (else GR Active) in bins of 100 ms, from the first busy bin to the last; None
-    for fewer than 10 bins with a sample."""
+def burst_levels(samples: Samples) -> Bursts | None:
+    """Levels of SM Active (else GR Active) in bins of `BURST_BIN_NS`, from the first busy bin to the last;
+    None for fewer than 10 bins with a sample."""
     values = samples.values.get("sm_active", samples.values.get("gr_active"))
     if values is None:
         return None
     known = np.flatnonzero(~np.isnan(values))
     if not len(known):
         return None
-    at = dense((samples.time[known] - samples.time[known[0]]) // bin_ns)[1]
+    at = dense((samples.time[known] - samples.time[known[0]]) // limits.recording.BURST_BIN_NS)[1]
     means = np.bincount(at, values[known]) / np.bincount(at)  # bins without a sample say nothing
     middle = (means.min() + means.max()) / 2
     busy = np.flatnonzero(means >= middle)

@@ -149,18 +149,16 @@ def _joined(
     return _document(job, program, lost)
 
 
-def _document(job: Job, program: Program, lost: Sequence[tuple[int | None, Path, str]]) -> m.Diagnosis:
-    first = job.parts[0].summary.diagnosis
-    source = first.inputs[0]
-    sure = source.serving_confidence or 1.0
-    serving = ServingEngine(source.serving_engine, sure, source.serving_evidence, source.serving_version)
-    known = About(document.is_language_model(source.workload))
-    findings = tuple(
-        f
-        if f.gain and (f.gain.speedup or f.gain.reason)
-        else f.replaced(gain=m.Gain(reason=no_estimate(f.cause)))
-        for f in document.with_options(job.findings, serving, known)
-    )
+def _explained(finding: m.Finding) -> m.Finding:
+    """The finding with a reason where it has no gain."""
+    if finding.gain and (finding.gain.speedup or finding.gain.reason):
+        return finding
+    return finding.replaced(gain=m.Gain(reason=no_estimate(finding.cause)))
+
+
+def _with_remedies(job: Job) -> tuple[m.NotEvaluated, ...]:
+    """The rules that were not judged, with what would supply their facts: of all ranks together, or of the
+    first that lacks one."""
     tables = frozenset(t for p in job.parts for t in p.summary.trace_tables)
 
     def remedy_of(name: str) -> str | None:
@@ -168,8 +166,23 @@ def _document(job: Job, program: Program, lost: Sequence[tuple[int | None, Path,
             return remedy(CATALOGUE[name], tables, job.facts.missing.get(name))
         return next((p.summary.remedies[name] for p in job.parts if name in p.summary.remedies), None)
 
-    recorder = job.parts[0].summary.recorder
-    not_evaluated = document.with_remedies(job.not_evaluated, remedy_of, recorder)
+    return document.with_remedies(job.not_evaluated, remedy_of, job.parts[0].summary.recorder)
+
+
+def _inputs(job: Job, lost: Sequence[tuple[int | None, Path, str]]) -> tuple[m.Input, ...]:
+    """The captures by rank, then those that could not be read."""
+    read = (p.summary.diagnosis.inputs[0].replaced(rank=r, ranks=1) for p in job.parts for r in p.ranks)
+    unread = (m.Input(path=str(path), format=m.UNREADABLE, rank=n, warnings=(why,)) for n, path, why in lost)
+    return (*sorted(read, key=lambda e: (e.rank or 0, e.path)), *unread)
+
+
+def _document(job: Job, program: Program, lost: Sequence[tuple[int | None, Path, str]]) -> m.Diagnosis:
+    first = job.parts[0].summary.diagnosis
+    source = first.inputs[0]
+    sure = source.serving_confidence or 1.0
+    serving = ServingEngine(source.serving_engine, sure, source.serving_evidence, source.serving_version)
+    known = About(document.is_language_model(source.workload))
+    findings = tuple(map(_explained, document.with_options(job.findings, serving, known)))
     numbers = {number for number, _, _ in lost if number is not None}
     diagnoses = [p.summary.diagnosis for p in job.parts]
     rules = program.rules.by_code
@@ -179,11 +192,6 @@ def _document(job: Job, program: Program, lost: Sequence[tuple[int | None, Path,
         for p in job.parts
         for r in p.rows
     }
-    inputs = (
-        d.inputs[0].replaced(rank=r, ranks=1)
-        for d, p in zip(diagnoses, job.parts, strict=True)
-        for r in p.ranks
-    )
     of_first = f"(rank {job.parts[0].ranks[0]})"
     shown = {n: dataclasses.replace(t, title=f"{t.title} {of_first}") for n, t in first.tables.items()}
     options = () if worth_reporting(findings) else _options([p.summary for p in job.parts])
@@ -192,15 +200,12 @@ def _document(job: Job, program: Program, lost: Sequence[tuple[int | None, Path,
         headline=headline(findings, rules),
         do=to_do(findings, rules),
         options=options or (),
-        inputs=(
-            *sorted(inputs, key=lambda e: (e.rank or 0, e.path)),
-            *(m.Input(path=str(path), format=m.UNREADABLE, rank=n, warnings=(why,)) for n, path, why in lost),
-        ),
+        inputs=_inputs(job, lost),
         verdict=_verdict(diagnoses, job.count, job.world, findings, sorted(numbers), options),
         findings=findings,
         overruled=job.overruled,
         **by_state(job.healthy),
-        not_evaluated=not_evaluated,
+        not_evaluated=_with_remedies(job),
         budget=budget,
         steps=_steps(diagnoses),
         facts=tuple(job.facts),

@@ -9,7 +9,7 @@ import pytest
 import advisor
 from advisor.facts.catalog import build_facts
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.collectives import Turns, find_turns
+from advisor.metrics.sharing import Turns, find_turns
 from advisor.model.findings import Diagnosis
 from advisor.sources.open import open_trace
 from tests.builder import Export

@@ -136,5 +136,8 @@ ACTIVE_RATIO = 0.01
 FLAT_DEVIATION = 1e-3
 #: Nor does work whose time in the samples varies by less than this. Choice: the device is always busy.
 BUSY_DEVIATION = 0.05
+#: Bursts of a service are looked for in bins of this length, ns. Choice: as long as many a request. Shorter,
+#: and single steps are bursts.
+BURST_BIN_NS = 100_000_000
 #: Percentiles of fewer bins than this say nothing. Choice.
 PERCENTILE_BINS = 10
