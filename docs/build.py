@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import engine_pages
+import json_keys
 import outputs
 import pages
 
@@ -34,7 +35,7 @@ def build() -> dict[Path, str]:
     checked = ROOT / "benchmarks/knowledge.md"
     files[checked] = outputs.with_block(checked, "releases", pages.releases())
     keys = ROOT / "docs/json.md"
-    files[keys] = outputs.with_block(keys, "keys", pages.json_keys())
+    files[keys] = outputs.with_block(keys, "keys", json_keys.json_keys())
     for name in ("docs/tour.md", "docs/how_it_decides.md", "tests/reports/printed.md"):
         page = ROOT / name
         files[page] = outputs.with_outputs(page)

@@ -28,7 +28,7 @@ from tests.shipped import shipped_rules
 anchor = script("docs/headings.py").anchor
 
 build = script("docs/build.py")
-pages = build.pages
+pages, keys = build.pages, build.json_keys
 DEMO = ROOT / "examples" / "captures" / "decode_eager_bs1.sqlite.xz"
 
 
@@ -160,7 +160,7 @@ def test_the_json_page_explains_the_stable_keys_and_no_others() -> None:
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     named = set(re.findall(r"`(\w+)`", " ".join(rows)))
     assert named >= STABLE_KEYS
-    known = {n for m in pages.models(Diagnosis) for n in pages.keys(m)}
+    known = {n for m in keys.models(Diagnosis) for n in keys.keys(m)}
     assert named <= known
 
 
