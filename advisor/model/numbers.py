@@ -81,7 +81,9 @@ def value_text(value: Cell | tuple[Cell, ...], unit: str = "", most: int = MOST)
 
 def percent(ratio: float, most: int = MOST) -> str:
     """``0.0312`` as ``3.12 %``, ``0.34`` as ``34 %``, ``0.000234`` as ``0.02 %``."""
-    return f"{digits(round(100.0 * ratio, most - 1), most)} %"
+    value = 100.0 * ratio
+    # Only what is below 1 % is cut at a hundredth: rounded twice, 11.4528 would be 11.4.
+    return f"{digits(value if abs(value) >= 1 else round(value, most - 1), most)} %"
 
 
 def certainty(ratio: float) -> str:

@@ -11,6 +11,7 @@ from advisor.model.numbers import (
     megahertz,
     milliseconds,
     named_unit,
+    percent,
     session_time,
     signed,
     times,
@@ -233,3 +234,18 @@ def test_numbers_stand_to_the_right() -> None:
 
 def test_a_clock_is_stated_as_data_sheets_state_it() -> None:
     assert megahertz(1_980e6) == "1,980 MHz"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        (0.11452853808765545, "11.5 %"),  # not by way of 11.45
+        (0.3104624264452101, "31 %"),
+        (0.7285250492760736, "72.9 %"),
+        (0.0312, "3.12 %"),
+        (0.000234, "0.02 %"),
+        (1e-9, "0 %"),
+    ],
+)
+def test_a_share_is_rounded_once(ratio: float, text: str) -> None:
+    assert percent(ratio) == text
