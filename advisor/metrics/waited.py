@@ -147,7 +147,8 @@ def loop_thread(budget: DeviceBudget, feeder: int) -> int:
     """The thread whose next call ends most of the host gaps: the one that runs the loop, while an autograd
     thread may launch most of the kernels. The feeding thread if there are no such gaps."""
     gap = budget.gap_parts["host_gap"]
-    return heaviest(budget.gaps.thread[gap > 0], gap[gap > 0]) if gap.any() else feeder
+    mine = gap > 0
+    return heaviest(budget.gaps.thread[mine], gap[mine]) if mine.any() else feeder
 
 
 class GapName(NamedTuple):

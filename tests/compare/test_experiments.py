@@ -358,7 +358,7 @@ def test_rows_of_a_csv_and_lines_of_json_are_runs(tmp_path: Path) -> None:
         (["23"], ["26"], "furlongs", "expected one of"),
         (["-5"], ["26"], "ms", "positive"),
         (["nan"], ["26"], "ms", "positive"),
-        (["no-such-file"], ["26"], "ms", "No such file"),
+        (["no-such-file"], ["26"], "ms", "no such file"),
         ([","], ["26"], "ms", "LEARNED: no run"),
     ],
 )
