@@ -223,7 +223,9 @@ def put_into_rules(answers: Counter[tuple[str, bool]]) -> None:
             if answers[path.stem, right]
         )
         pattern = r"(?m)^(confidence: \{method: \w+, base: [\d.]+)[^}]*\}"
-        path.write_text(re.sub(pattern, rf"\1{counts}}}", text), encoding="utf-8")
+        # A file that stays as it is keeps its time: what is built of it stays valid.
+        if (new := re.sub(pattern, rf"\1{counts}}}", text)) != text:
+            path.write_text(new, encoding="utf-8")
 
 
 def main() -> None:
