@@ -19,6 +19,11 @@ class RuleError(AdvisorError):
     """One or more rule files are wrong; the message holds one line a problem."""
 
 
+def one_line(text: str) -> str:
+    """The text on one line: names of files may hold line breaks."""
+    return "?".join(text.splitlines())
+
+
 def near(
     name: str, known: Iterable[str], otherwise: str | None = None, *, most: int = 1, cutoff: float = 0.6
 ) -> str:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from advisor.errors import InputError
+from advisor.errors import InputError, one_line
 
 #: The exit code after Ctrl-C, as shells report it.
 INTERRUPTED = 130
@@ -39,7 +39,7 @@ _FEW = 3
 def errors(lines: Sequence[str]) -> None:
     """Print an error a capture, `NAME: REASON; HINT`; of many, one line a reason."""
     alike: dict[str, list[str]] = {}
-    for line in ("?".join(text.splitlines()) for text in lines):  # names of files may hold line breaks
+    for line in map(one_line, lines):
         alike.setdefault(line.partition(";")[0].rpartition(": ")[2], []).append(line)
     for reason, found in alike.items():
         if len(found) > _FEW:

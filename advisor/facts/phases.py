@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import compress
 
 import numpy as np
 
@@ -36,7 +37,7 @@ from advisor.metrics.passes import (
     widened_weights,
 )
 from advisor.metrics.phases import held_by_prompts, step_times
-from advisor.model.arrays import Array, distinct, marked, median_of, nearest_rank
+from advisor.model.arrays import Array, by_label, distinct, marked, median_of, nearest_rank
 from advisor.model.facts import Scope
 
 _IDLE = [PARTS.index(p) for p in IDLE_PARTS]
@@ -95,16 +96,14 @@ def _besides(a: Analysis, times: Array, steps: Array, whole: int, out: FactWrite
     if not mine.any():
         return
     length, usual = median_of(by_step[mine]), median_of(times[steps][~mine])
-    by_operation: dict[str, float] = {}
-    for operation, time in zip(a.names.operations, found.sum(axis=0).tolist(), strict=True):
-        by_operation[operation] = by_operation.get(operation, 0.0) + time
-    total = sum(by_operation.values())
-    named = [o for o, time in by_operation.items() if time >= limits.BESIDES_NAMED_RATIO * total]
+    operations, (time,) = by_label(a.names.operations, found.sum(axis=0))
+    total = float(time.sum())
+    most = (time >= limits.BESIDES_NAMED_RATIO * total).tolist()
     out |= {
         "besides.ms": length / 1e6,
         "besides.usual_steps": length / max(usual, 1.0),
         "besides.window_ratio": min(total / whole, 1.0),
-        "besides.operations": ", ".join(sorted(named, key=by_operation.__getitem__, reverse=True)),
+        "besides.operations": ", ".join(compress(operations, most)),
     }
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import yaml
 from msgspec import Struct, field
 
-from advisor.errors import InputError
+from advisor.errors import InputError, one_line
 from advisor.reading import MOST_WRITTEN_BYTES, read_text
 
 MAX_DEPTH = 50
@@ -37,8 +37,7 @@ class Problem(NamedTuple):
     text: str
 
     def __str__(self) -> str:
-        path = "?".join(self.path.splitlines())  # names of files may hold line breaks
-        return f"{path}{f':{self.line}' if self.line else ''}: {self.text}"
+        return f"{one_line(self.path)}{f':{self.line}' if self.line else ''}: {self.text}"
 
 
 class Source(Struct):

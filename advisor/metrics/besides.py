@@ -25,8 +25,6 @@ def work_besides(a: Windowed, steps: Array) -> Array:
         np.bincount(cell, each, minlength=len(steps) * names).reshape(len(steps), names)
         for each in (None, a.ops.length[at])
     )
-    if not len(at):
-        return out
     usual = np.median(count, axis=0)
     missing = np.maximum(usual - count, 0).sum(axis=1)
     out *= np.maximum(count - usual, 0) / np.maximum(count, 1)

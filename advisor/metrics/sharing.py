@@ -103,7 +103,8 @@ def processes_wait_ns(a: Analysis, mine: Array, own: Mapping[int, Spans], window
 
 def slowed_beside(a: Analysis, mine: Array, own: Mapping[int, Spans]) -> float | None:
     """How much longer kernels take beside the work of other processes than the same ones alone, over the time
-    of those that ran beside it; None if no kernel is seen often enough both ways. Arguments as above."""
+    of those that ran beside it; None if no kernel ran often enough both beside it and alone. `mine` and `own`
+    as for `processes_wait_ns`."""
     kernels = mine[a.op_name[mine] >= 0]
     beside = np.zeros(len(kernels))
     for process in own:

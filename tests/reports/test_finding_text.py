@@ -14,6 +14,15 @@ from advisor.reports.html.charts import estimates
 from advisor.reports.layout import Page
 from tests.reports.fixture import DIAGNOSIS, plain
 
+#: Numbers of a fix behind another one, after which nothing is left to gain.
+NOTHING_LEFT = {
+    "step_before_ms": 2.25,
+    "step_after_ms": 2.25,
+    "marginal_ms": 0.0,
+    "marginal_share": 0.0,
+    "speedup": 4.0,
+    "bound_ms": 2.0,
+}
 STEPS = (
     CombinedStep(
         code="LCH101",
@@ -27,27 +36,8 @@ STEPS = (
         speedup=4.0,
         bound_ms=2.0,
     ),
-    CombinedStep(
-        code="ALC101",
-        cause="allocation-churn",
-        what_if="remove_allocations",
-        step_before_ms=2.25,
-        step_after_ms=2.25,
-        marginal_ms=0.0,
-        marginal_share=0.0,
-        speedup=4.0,
-        bound_ms=2.0,
-    ),
-    CombinedStep(
-        what_if="remove_gc",
-        step_before_ms=2.25,
-        step_after_ms=2.25,
-        marginal_ms=0.0,
-        marginal_share=0.0,
-        speedup=4.0,
-        bound_ms=2.0,
-        note="no garbage collection was recorded",
-    ),
+    CombinedStep(code="ALC101", cause="allocation-churn", what_if="remove_allocations", **NOTHING_LEFT),
+    CombinedStep(what_if="remove_gc", note="no garbage collection was recorded", **NOTHING_LEFT),
 )
 SPANS = {
     "step_before_ms": Span(low=8.0, mid=9.0, high=10.0),

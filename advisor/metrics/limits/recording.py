@@ -114,8 +114,8 @@ STAMP_NS = 1_000
 EDGE_NS = 500
 #: A lag of samples against kernels is searched up to this, ns. Choice.
 LAG_NS = 10_000_000
-#: Samples of a shorter period are joined to this for it, ns. Choice: of fewer, kernels are told apart less
-#: well; more take time.
+#: For that search samples of a shorter period are averaged over this time, ns. Choice. Longer, and samples
+#: tell kernels apart less well; shorter, and the search takes long.
 LAG_SAMPLE_NS = 50_000
 #: Activity follows the kernels from this correlation on. Measured: 0.87 to 1 in 17 captures of an H200, less
 #: than 0.5 in three whose kernels are too short or too even for it.

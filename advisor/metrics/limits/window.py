@@ -97,7 +97,8 @@ TRIAL_KERNELS = 4
 TRIALS = 12
 #: And most of what runs there: this share. Choice.
 TRIALS_RATIO = 0.5
-#: Of few kernels that seldom steps run: this share. Choice: layers of an encoder hold attention and norms.
+#: Kernels that few steps run are trials if they are this share of all kernels from the first to the last of
+#: them. Choice: an encoder runs attention and norms between its products.
 ONLY_TRIALS_RATIO = 0.9
 #: From this many steps on, steps tell what comes back. Choice: of fewer none is usual.
 TRIAL_STEPS = 6
