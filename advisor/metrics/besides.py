@@ -21,13 +21,13 @@ def work_besides(a: Windowed, steps: Array) -> Array:
     at = np.flatnonzero((a.ops.start >= begin) & (a.op_name >= 0) & (a.ops.device == a.main_device))
     names = len(a.names.ids)
     cell = of[at] * names + a.op_name[at]
-    count, out = (
+    count, time = (
         np.bincount(cell, each, minlength=len(steps) * names).reshape(len(steps), names)
         for each in (None, a.ops.length[at])
     )
     usual = np.median(count, axis=0)
     missing = np.maximum(usual - count, 0).sum(axis=1)
-    out *= np.maximum(count - usual, 0) / np.maximum(count, 1)
+    out = time * (np.maximum(count - usual, 0) / np.maximum(count, 1))
     out[missing > limits.kernels.MISSING_WORK_RATIO * usual.sum()] = 0
     return out
 
