@@ -27,7 +27,7 @@ def work_besides(a: Windowed, steps: Array) -> Array:
     )
     usual = np.median(count, axis=0)
     missing = np.maximum(usual - count, 0).sum(axis=1)
-    out = time * (np.maximum(count - usual, 0) / np.maximum(count, 1))
+    out: Array = time * (np.maximum(count - usual, 0) / np.maximum(count, 1))
     out[missing > limits.kernels.MISSING_WORK_RATIO * usual.sum()] = 0
     return out
 
