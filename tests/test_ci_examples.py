@@ -72,7 +72,6 @@ def test_the_workflow_uses_what_the_action_has() -> None:
     text = (CI / "pre-merge.yml").read_text(encoding="utf-8")
     outputs = set(re.findall(r"steps\.advisor\.outputs\.(\w+)", text))
     assert outputs <= set(action["outputs"])
-    assert all(re.search(r"@v\d+$|^\./", s["uses"]) for s in steps if "uses" in s)
 
 
 @needs_bash
