@@ -102,6 +102,30 @@ def decoded(data: bytes) -> str:
     return data.decode(coding, "replace")
 
 
+def leads_out(path: Path, root: Path) -> Path | None:
+    """What of `path`, a file or a folder with all that is in it, lies outside of `root` once links are
+    resolved; None if nothing does."""
+    try:
+        real = os.path.realpath(root)
+        left, seen = [path], set()
+        while left:
+            one = left.pop()
+            place = os.path.realpath(one)
+            if os.path.commonpath((real, place)) != real:
+                return one
+            if place in seen or not os.path.isdir(place):
+                continue
+            seen.add(place)
+            with suppress(OSError), os.scandir(place) as entries:
+                inside = (
+                    (Path(one, e.name), e.is_symlink(), e.is_dir(follow_symlinks=False)) for e in entries
+                )
+                left += [entry for entry, linked, folder in inside if linked or folder]
+    except (OSError, ValueError):  # a name that no file can have
+        return path
+    return None
+
+
 def similar(path: Path) -> str:
     """`; did you mean '...'?` with the nearest name of a file beside a missing one, else nothing; for a URL
     what to do with it."""

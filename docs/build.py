@@ -34,6 +34,8 @@ def build() -> dict[Path, str]:
     files[guide] = outputs.with_block(guide, "folders", pages.folders())
     checked = ROOT / "benchmarks/knowledge.md"
     files[checked] = outputs.with_block(checked, "releases", pages.releases())
+    security = ROOT / "docs/security.md"
+    files[security] = outputs.with_block(security, "options", pages.reaches())
     keys = ROOT / "docs/json.md"
     files[keys] = outputs.with_block(keys, "keys", json_keys.json_keys())
     for name in ("docs/tour.md", "docs/how_it_decides.md", "tests/reports/printed.md"):

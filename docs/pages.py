@@ -324,7 +324,8 @@ def _configuration() -> Iterator[str]:
     from advisor.config import SETTINGS
 
     yield "Options of `diagnose` may stand in `advisor.toml`, or in `pyproject.toml` under"
-    yield "`[tool.advisor]`; `advisor.toml` wins over `pyproject.toml`, and a flag over both."
+    yield "`[tool.advisor]`; `advisor.toml` wins over `pyproject.toml`, and a flag over both. `--config FILE`"
+    yield "takes another file instead. What a file may name: [security](security.md#options-from-files)."
     yield from ("", "| key | value | default | meaning |", "|---|---|---|---|")
     kinds = {"list": "list of texts", "bool": "true or false", "int": "whole number"}
     for key, setting in SETTINGS.items():
@@ -332,3 +333,16 @@ def _configuration() -> Iterator[str]:
         default = setting.default if setting.default not in (None, ()) else ""
         default = str(default).lower() if isinstance(default, bool) else str(default)
         yield row((f"`{key.replace('_', '-')}`", value, default, setting.flag.help))
+
+
+def reaches() -> str:
+    """What each option could do if a stranger had chosen its value, and whether files may set it."""
+    from advisor.config import REACHES
+
+    lines = ["| option | what it does | found file | `--config FILE` |", "|---|---|---|---|"]
+    for reach in REACHES:
+        names = ", ".join(f"`{key.replace('_', '-')}`" for key in reach.keys.split())
+        found = "below its folder" if reach.paths else "yes"
+        named = "anywhere" if reach.paths else "yes"
+        lines.append(row((names, reach.effect, *((found, named) if reach.in_files else ("no", "no")))))
+    return "\n".join(lines)

@@ -150,10 +150,10 @@ def takes(names: str, *, files: Collection[str] = tuple(SETTINGS), **own: str | 
     """Give a verb options of the settings, by the keys in `names`, and call it with `settings`.
 
     `own`: another help text or other choices of an option; configuration files do not set one with
-    other choices. `files`: keys of configuration files that apply. With --debug a disagreement of the
-    engines is an error.
+    other choices. `files`: keys of configuration files that apply, for which there is --config as well.
+    With --debug a disagreement of the engines is an error.
     """
-    flags = {name: FLAGS[name].flag for name in names.split()}
+    flags = {name: FLAGS[name].flag for name in (*names.split(), *(["config"] if files else ()))}
     for name, changed in own.items():
         flags[name] = changed if isinstance(changed, Flag) else flags[name]._replace(help=changed)
     choices = {name: flag.choices for name, flag in flags.items()}

@@ -13,8 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, ge
 
 class Flag(NamedTuple):
     """How an option is given outside of Python. `key` is its name in a configuration file, and with
-    dashes that of its flag, if the field has another one; `typed`: a file cannot set it; `counted`: it
-    may be repeated."""
+    dashes that of its flag, if the field has another one; `counted`: it may be repeated."""
 
     metavar: str
     help: str
@@ -22,7 +21,6 @@ class Flag(NamedTuple):
     key: str = ""
     short: tuple[str, ...] = ()
     at_least: int | None = None
-    typed: bool = False
     counted: bool = False
 
 
