@@ -11,7 +11,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from advisor.capture.redact_text import Scrubber, names_here
+from advisor.capture.redact_text import Scrubber
+from advisor.capture.redact_trace import names_here
 from advisor.errors import InputError
 from advisor.model.findings import named
 from advisor.model.options import Options

@@ -21,6 +21,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from advisor.capture.redact_kept import Kept
 from advisor.capture.redact_tables import take_out
 from advisor.capture.redact_text import Scrubber
 from advisor.errors import InputError
@@ -48,7 +49,7 @@ class Redaction(Struct, frozen=True):
     bytes_before: int
     bytes_after: int
     removed: tuple[Removed, ...]
-    kept: tuple[str, ...]
+    kept: tuple[Kept, ...]
 
 
 def redact(source: Path, target: Path, force: bool = False, check: Sequence[str] = ()) -> Redaction:

@@ -9,7 +9,10 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+from advisor.capture import redact_command
 from advisor.capture import redact_text as private
+from advisor.capture.redact_kept import Kept, kept_of
+from advisor.capture.redact_names import COMMAND_KEY, ENVIRONMENT_KEY, IDENTITY_KEY, commands, names_of
 from advisor.capture.redact_text import MARK, Scrubber
 from advisor.sources.nsys.table_map import ID_MASK, PID_SHIFT, RUNTIME, STRINGS
 from advisor.sources.sqlite.file import distrust
@@ -58,15 +61,14 @@ RANKS = frozenset(
         "WORLD_SIZE",
     )
 )
-_ENVIRONMENT_KEY = re.compile(r"(?i)environment")
-_IDENTITY_KEY = re.compile(r"(?i)(?:(?:^|:)DEVICE_DISPLAY_NAME|USER_?NAME|HOST_?NAME)$")
 _FOLDER_KEY = re.compile(r"(?i)(?:WORKING_DIR|_DIR(?:ECTORY)?$|_FOLDER$|STORAGE_PATH)")
-_COMMAND_KEY = re.compile(r"(?i):(COMMAND|ARGUMENT_(\d+))$")
 _EXPORT_KEY = re.compile(r"(?i)^EXPORT_(?:HOST|USER)|_FILE$|_PATH(?:_ABS)?$|COMMAND_?LINE")
 _SYSTEM_KEY = re.compile(
     r"(?i)environment|^hostname$|user|^systemuid$|namespace|installdir|storagepath|^nicinfo$|login"
 )
 
+#: Columns of texts that may name a user.
+_NAMED_IN = {STRINGS: "value", "PROCESSES": "name", "NVTX_EVENTS": "text", "DIAGNOSTIC_EVENT": "text"}
 _IN_TEXTS = "paths, names and secrets in texts"
 
 #: Entries removed or changed, by kind and table.
@@ -74,7 +76,8 @@ Counts = Counter[tuple[str, str]]
 Tables = dict[str, tuple[str, ...]]
 
 
-def take_out(work: Path) -> tuple[Counts, tuple[str, ...], Scrubber]:
+def take_out(work: Path) -> tuple[Counts, tuple[Kept, ...], Scrubber]:
+    """Redacts the export in place. Returns what was removed, what stays, and what searched its texts."""
     with closing(sqlite3.connect(work, isolation_level=None)) as db:
         db.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
         distrust(db)
@@ -86,7 +89,7 @@ def take_out(work: Path) -> tuple[Counts, tuple[str, ...], Scrubber]:
         tables = _columns(db)
         scrubber = _private_words(db, tables)
         db.execute("begin")
-        kept = _metadata(db, tables, scrubber, counts)
+        ranks = _metadata(db, tables, scrubber, counts)
         _system(db, tables, counts)
         _gpus(db, tables, counts)
         _processes(db, tables, counts)
@@ -96,6 +99,8 @@ def take_out(work: Path) -> tuple[Counts, tuple[str, ...], Scrubber]:
         _strings(db, tables, scrubber, counts)
         _texts(db, tables, scrubber, counts)
         db.execute("commit")
+        settings = [(key, value) for _, key, value in _pairs(db, tables, "META_DATA_CAPTURE")]
+        kept = tuple(kept_of(db, tables, scrubber, ranks, settings))
         for table in tables:
             if table.startswith("sqlite_stat"):
                 db.execute(f"drop table {quoted(table)}")
@@ -151,61 +156,62 @@ def _pairs(db: sqlite3.Connection, tables: Tables, table: str) -> list[tuple[int
 
 def _private_words(db: sqlite3.Connection, tables: Tables) -> Scrubber:
     """Names of people and machines, and secret values, found in this capture."""
-    words: set[str] = set()
-    secrets: set[str] = set()
+    of_tables = ("META_DATA_CAPTURE", "META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SYSTEM_ENV")
+    settings = [(name, value) for table in of_tables for _, name, value in _pairs(db, tables, table)]
+    settings = [(re.sub(r"(?i)^EXPORT_(?=HOST|USER)", "", name), value) for name, value in settings]
+    texts = [text for table, column in _NAMED_IN.items() for text in _held(db, tables, table, column)]
+    found = [names_of(settings, texts), *(names_of((), (), line) for line in commands(settings))]
+    words = {word for names in found for word in names.words}
+    return Scrubber(words, {s for names in found for s in names.secrets}, _serials(db, tables))
 
-    def environment(text: str) -> None:
-        for name, value in private.variables(text):
-            if private.IDENTITY_NAME.match(name):
-                words.update((value, value.partition(".")[0]))
-            elif private.SECRET_NAME.search(name) and not value.isdigit():
-                secrets.add(value)
-            words.update(private.path_users(value))
 
-    for table in ("META_DATA_CAPTURE", "META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SYSTEM_ENV"):
-        for _, name, value in _pairs(db, tables, table):
-            if _ENVIRONMENT_KEY.search(name):
-                environment(value)
-            elif _IDENTITY_KEY.search(name) or re.search(r"(?i)^EXPORT_(?:HOST|USER)", name):
-                words.update((value, value.partition(".")[0]))
-            words.update(private.path_users(value))
-    if {"id", "value"} <= set(tables.get(STRINGS, ())):
-        for (value,) in db.execute(f"select value from {STRINGS} where typeof(value) = 'text'"):
-            words.update(private.path_users(value))
-            if private.is_environment(value):
-                environment(value)
-    return Scrubber(words, secrets, _serials(db, tables))
+def _held(db: sqlite3.Connection, tables: Tables, table: str, column: str) -> list[str]:
+    """The texts of a column."""
+    if column not in tables.get(table, ()):
+        return []
+    name = quoted(column)
+    rows = db.execute(f"select distinct {name} from {quoted(table)} where typeof({name}) = 'text'")
+    return [text for (text,) in rows]
 
 
 def _metadata(db: sqlite3.Connection, tables: Tables, scrubber: Scrubber, counts: Counts) -> tuple[str, ...]:
     """Options of the capture and of the export; returns the variables that stay."""
     kept: list[str] = []
-    table, before = "META_DATA_CAPTURE", ""
+    table = "META_DATA_CAPTURE"
     for row, key, value in _pairs(db, tables, table):
         name, _, number = value.partition("=")
-        command = _COMMAND_KEY.search(key)
-        if _ENVIRONMENT_KEY.search(key):
+        if ENVIRONMENT_KEY.search(key):
             if name in RANKS and number.strip('"').isdigit():
                 kept.append(name)
                 continue
             _delete(db, table, row, counts, "environment variables")
-        elif _IDENTITY_KEY.search(key):
+        elif IDENTITY_KEY.search(key):
             if value and value != "Local (CLI)":
                 _set(db, table, row, MARK, counts, "names of hosts and users")
         elif _FOLDER_KEY.search(key):
             _delete(db, table, row, counts, "folders")
-        elif command:
-            # An argument may be the value of the option before it.
-            program = command[1].upper() == "COMMAND"
-            new = scrubber.program(value) if program else scrubber.argument(value, before)
-            before = " ".join(f"{before} {value}".split(" ")[-6:]) if command[2] is not None else ""
-            if new != value:
-                _set(db, table, row, new, counts, "command arguments")
+    _commands(db, tables, scrubber, counts)
     for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
         for row, key, value in _pairs(db, tables, table):
             if value and _EXPORT_KEY.search(key):
                 _set(db, table, row, MARK, counts, "names of hosts, users and files")
     return tuple(dict.fromkeys(kept))
+
+
+def _commands(db: sqlite3.Connection, tables: Tables, scrubber: Scrubber, counts: Counts) -> None:
+    """Command lines: an argument may be the value of the option before it."""
+    table = "META_DATA_CAPTURE"
+    lines: dict[str, list[tuple[int, int, str]]] = {}
+    for row, key, value in _pairs(db, tables, table):
+        if hit := COMMAND_KEY.match(key):
+            lines.setdefault(hit["process"], []).append((int(hit["number"] or -1), row, value))
+    for line in lines.values():
+        words = sorted(line)
+        program = ["program"] * (words[0][0] >= 0)  # where the export does not name it
+        clean = redact_command.clean([*program, *(word for _, _, word in words)], scrubber)[len(program) :]
+        for (_, row, old), new in zip(words, clean, strict=True):
+            if new != old:
+                _set(db, table, row, new, counts, "command arguments")
 
 
 def _system(db: sqlite3.Connection, tables: Tables, counts: Counts) -> None:

@@ -6,19 +6,12 @@ parts after ``site-packages``), so that a redacted capture is still diagnosed al
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 import json
-import platform
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
-
-from advisor.model.capture import Capture
-from advisor.sources.trace import Around, Source, Trace
 
 MARK = "redacted"
 
@@ -94,6 +87,8 @@ _PLACED = tuple(
         (r"([?&](?:sig(?:nature)?|key|awsaccesskeyid|x-(?:amz|goog)-[a-z-]{1,30})=)[^\s'\"&]+", rf"\1{MARK}"),
         (r"\b((?:ssh|scp|sftp|rsync)\b[^\n;|&]{0,120}?\s)[\w.-]{1,64}@[\w.-]+", rf"\1{MARK}"),
         (r"(?<![\w.@-])[\w.-]{1,64}@[\w.-]{1,253}(?=:[~/])", MARK),
+        # pg:PASSWORD@host: a user or a database with a password, and no scheme before it.
+        (r"(?<![\w.:+-])([a-z][\w.+-]{1,40}:)[^\s:@/\"'<>()]{3,200}@[\w.-]+", rf"\1{MARK}"),
         (
             r"(\b(?:sudo|runuser)\s-u\s?|\bsu\s-\s|\bchown\s(?:-R\s)?|\s--uid=|\buid=\d+\()[\w.-]+",
             rf"\1{MARK}",
@@ -184,33 +179,19 @@ class Scrubber:
         """The name of a kernel or call: a word in it is not a person."""
         if is_environment(text):
             return MARK  # a kernel has a name
-        text = _EMAIL.sub(MARK, _credentials(self._without_secrets(text)))
+        text = _EMAIL.sub(MARK, credentials(self._without_secrets(text)))
         return _paths(_MAC.sub(MARK, _IPV4.sub(MARK, _IPV6.sub(MARK, _FQDN.sub(MARK, text)))))
 
     def _program(self, text: str) -> str:
         """The path of a program or library: its last part identifies it."""
         return "" if is_environment(text) else self._plain(text, program=True)
 
-    def argument(self, text: str, after: str = "") -> str:
-        """One word of a command line; `after` are the words before it."""
-        before, after = after, after.rpartition(" ")[2]
-        option = after.lstrip("-")
-        if after.startswith("-") and "=" not in after and SECRET_NAME.search(option):
-            return MARK
-        name, sign, value = text.partition("=")
-        if sign and value and SECRET_NAME.search(name.lstrip("-")):
-            return f"{name}={MARK}"
-        clean = self.text(text)
-        # A credential may be announced some words before.
-        announced = (
-            clean == text
-            and after[1:][-1:] != "="
-            and not self._plain(f"{before} {text}").endswith(f" {text}")
-        )
-        return MARK if announced else clean
+    def names_someone(self, text: str) -> bool:
+        """Whether a text holds the name of a person or machine of this capture."""
+        return bool(self._words and self._words.search(text))
 
     def _plain(self, text: str, program: bool = False) -> str:
-        text = _credentials(self._without_secrets(text))
+        text = credentials(self._without_secrets(text))
         text = _BASE64.sub(_random, text)
         text = _paths(_EMAIL.sub(MARK, text), program)
         text = _MAC.sub(MARK, _IPV4.sub(MARK, _IPV6.sub(MARK, _FQDN.sub(MARK, text))))
@@ -283,11 +264,12 @@ def variables(text: str) -> Iterator[tuple[str, str]]:
 
 def path_users(text: str) -> Iterator[str]:
     """Users whose home folder is part of a path."""
-    for match in re.finditer(r"(?:/home/|/Users/|[A-Za-z]:\\Users\\)([\w.-]+)", text):
-        yield match[1]
+    if "/" in text or "\\" in text:
+        for match in re.finditer(r"(?:/home/|/Users/|[A-Za-z]:\\{1,2}Users\\{1,2})([\w.-]+)", text):
+            yield match[1]
 
 
-def _credentials(text: str) -> str:
+def credentials(text: str) -> str:
     """The text without secrets recognisable by their shape or name."""
     text = _KNOWN_SECRET.sub(MARK, _PEM.sub(MARK, text))
     text = _ANNOUNCED.sub(rf"\g<head>{MARK}", text)
@@ -346,42 +328,3 @@ def _any_of(texts: tuple[str, ...], before: str = "", after: str = "") -> re.Pat
     if not texts:
         return None
     return re.compile(f"{before}(?:{'|'.join(map(re.escape, texts))}){after}")
-
-
-def without_private(trace: Trace) -> Trace:
-    """The same capture; nothing made of it contains a folder, secret, address or name of a user."""
-    return Trace(Redacted(trace.source))
-
-
-def names_here() -> Iterator[str]:
-    """Names of this machine and its user."""
-    yield from (platform.node(), platform.node().partition(".")[0])
-    with suppress(OSError, KeyError):
-        yield getpass.getuser()
-
-
-class Redacted(Around):
-    """Another source, each text of which goes through a `Scrubber`."""
-
-    def __init__(self, source: Source) -> None:
-        super().__init__(source)
-        given = source.capture
-        processes = (name for _, name in given.processes)
-        private = (given.path, *given.command, *processes, *given.options.values())
-        users = (user for text in private for user in path_users(text))
-        self._scrubber = Scrubber((*names_here(), *users))
-        self.capture = self._clean(given)
-
-    def text(self, ids: Sequence[int]) -> list[str]:
-        clean = self._scrubber.text
-        return [clean(text) or (text and MARK) for text in self._source.text(ids)]  # an empty name is damage
-
-    def _clean(self, capture: Capture) -> Capture:
-        scrubber, command = self._scrubber, capture.command
-        return capture.replaced(
-            path=scrubber.text(Path(capture.path).name),
-            command=tuple(scrubber.argument(w, " ".join(command[:i])) for i, w in enumerate(command)),
-            options={key: scrubber.text(value) for key, value in capture.options.items()},
-            processes=tuple((pid, scrubber.program(name)) for pid, name in capture.processes),
-            warnings=tuple(map(scrubber.text, capture.warnings)),
-        )

@@ -1,5 +1,5 @@
 """Shapes and loaders of the files in `knowledge/` that single verbs read: goals of captures, troubleshooting,
-the checklist, comparisons."""
+the checklist, comparisons, redaction."""
 
 from __future__ import annotations
 
@@ -344,3 +344,25 @@ def read_of_context(operation: str) -> str:
 
 def factor(name: str) -> float:
     return _comparison().factors[name].value
+
+
+# --- redaction.yaml ---------------------------------------------------------------------------------
+
+OptionName = Annotated[str, Field(pattern=r"^[a-z0-9]+(?:[.-][a-z0-9]+)*$")]
+
+
+class RedactionFile(File):
+    """What stays of a command line in a redacted copy: values of `options`, `words` anywhere. `flags` take no
+    value, `single_dash` are names of several letters behind one dash, and the values of `people` name a
+    person, a customer or a machine. Names have dashes for underscores, and none in front."""
+
+    options: frozenset[OptionName]
+    flags: frozenset[OptionName]
+    single_dash: frozenset[OptionName]
+    words: frozenset[Text]
+    people: frozenset[OptionName]
+
+
+@cache
+def redaction() -> RedactionFile:
+    return shipped("redaction.yaml", RedactionFile)

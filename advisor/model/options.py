@@ -89,6 +89,7 @@ class Options:
         bool, Flag("", "Take folders, names of people and hosts, and secrets out of the report.")
     ] = False
     together: Path | None = None  # another recording of the same program, which names its parts
+    mask: bool = False  # take credentials out of commands and texts, which `redact` does too
     strict: bool = False  # a disagreement of the engines is an error
 
 

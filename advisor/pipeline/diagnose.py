@@ -65,9 +65,13 @@ def opened(path: str | Path, chosen: Options) -> Trace:
         if chosen.log is not None:
             trace = with_load(trace, chosen.log)
         if chosen.redact:
-            from advisor.capture.redact_text import without_private
+            from advisor.capture.redact_trace import without_private
 
             trace = without_private(trace)
+        elif chosen.mask:
+            from advisor.capture.redact_trace import without_credentials
+
+            trace = without_credentials(trace)
     except BaseException:
         trace.close()
         raise

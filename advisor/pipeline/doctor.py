@@ -41,7 +41,7 @@ def doctor(path: str | Path, options: Options | None = None, progress: Progress 
     asking = all_rules(folders).about("recording")
     own = tuple(p for p in chosen.params if p.partition(".")[0].strip() in asking.by_code)
     program = program_about("recording", folders, own)
-    others = replace(chosen, params=tuple(p for p in chosen.params if p not in own))
+    others = replace(chosen, params=tuple(p for p in chosen.params if p not in own), mask=True)
     with analyse(path, others, progress) as done:
         return checkup(done, program)
 

@@ -113,7 +113,7 @@ def baseline(name: str, diagnoses: Sequence[Diagnosis]) -> Iterator[Block]:
 
 
 def redacted(source: str, target: str, done: Any) -> Iterator[Block]:
-    """What a copy leaves out: `done` has sizes, what was `removed`, and variables that are `kept`."""
+    """What a copy leaves out: `done` has sizes, what was `removed`, and texts that are `kept`."""
     before, after = (value_text(size, "bytes") for size in (done.bytes_before, done.bytes_after))
     yield Paragraph(f"{target} ({after}), from {source} ({before}), which is unchanged", strong=True)
     if done.removed:
@@ -122,11 +122,13 @@ def redacted(source: str, target: str, done: Any) -> Iterator[Block]:
     else:
         yield Paragraph("Nothing private was found.", dense=True)
     if done.kept:
-        yield Labelled("kept", f"the numbers of {', '.join(done.kept)}, which tell the rank")
-    yield Paragraph(
-        "Kernel names and NVTX range texts stay, less paths and secrets in them: read those "
-        "before you pass the copy on."
-    )
+        yield Heading("Kept: read it before you pass the copy on")
+        for kept in done.kept:
+            more = kept.count - len(kept.shown)
+            rest = f" and {more:,} more" if more else ""
+            listed = f": {kept.listed.format(target)}" if more and kept.listed else ""
+            yield Labelled(kept.what, f"{', '.join(kept.shown)}{rest}{listed}")
+    yield Paragraph("Times, sizes, devices and other numbers stay, too.", dense=True)
     yield Next(f"advisor {target}")
 
 

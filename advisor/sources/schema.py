@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,15 @@ from numpy.typing import NDArray
 from advisor.model.arrays import begins_run
 
 MISSING = -1
+
+
+class Owner(NamedTuple):
+    """What a file says of who recorded it, and where: its settings by name (of its environment, machine and
+    command lines), and all texts of its rows. Read only to find what is private; no report shows it."""
+
+    settings: Sequence[tuple[str, str]] = ()
+    texts: Sequence[str] = ()
+
 
 #: Copy directions (`copies.kind`), numbered as CUPTI and the nsys export number them.
 HTOD, DTOH, DTOD, HTOH, PTOP = 1, 2, 8, 9, 10

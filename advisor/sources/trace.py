@@ -17,7 +17,7 @@ from advisor import process
 from advisor.model.arrays import Array, compact, distinct, each, is_narrow, median_of
 from advisor.model.capture import Capture, Device, LedgerKind, LedgerRow
 from advisor.reading import READING
-from advisor.sources.schema import MISSING, NARROW_COLUMNS, NEEDED, TABLES, Ints
+from advisor.sources.schema import MISSING, NARROW_COLUMNS, NEEDED, TABLES, Ints, Owner
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,6 +56,9 @@ class Source(Protocol):
     def text(self, ids: Sequence[int]) -> list[str]:
         """The strings behind ids; an unknown id reads as an empty string."""
 
+    def owner(self) -> Owner:
+        """What names people and machines in the file."""
+
     def close(self) -> None: ...
 
 
@@ -83,6 +86,9 @@ class InMemory:
         texts = self._texts
         return [texts[i] if 0 <= i < len(texts) else "" for i in map(int, ids)]
 
+    def owner(self) -> Owner:
+        return Owner((), self._texts)
+
     def close(self) -> None:
         """Nothing is held open."""
 
@@ -104,6 +110,9 @@ class Around:
 
     def text(self, ids: Sequence[int]) -> list[str]:
         return self._source.text(ids)
+
+    def owner(self) -> Owner:
+        return self._source.owner()
 
     def close(self) -> None:
         self._source.close()

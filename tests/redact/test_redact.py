@@ -182,7 +182,7 @@ def test_the_rank_stays(tmp_path: Path) -> None:
     from advisor.sources.open import open_trace
 
     done = redact(capture(tmp_path), tmp_path / "out.sqlite")
-    assert set(done.kept) == {"RANK", "WORLD_SIZE"}
+    assert set(done.kept[0].shown) == {"RANK", "WORLD_SIZE"}
     with open_trace(tmp_path / "out.sqlite") as trace:
         assert (trace.capture.rank, trace.capture.world_size) == (3, 8)
         assert trace.capture.command[:3] == ("/redacted/vllm", "serve", "meta-llama/Llama-3.1-8B")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from advisor.model.arrays import distinct
@@ -17,11 +18,14 @@ from advisor.sources.kineto import columns as kineto
 from advisor.sources.kineto.decode import Head, Inexact, TraceJson
 from advisor.sources.kineto.event_tables import Collector
 from advisor.sources.kineto.pieces import LARGE, InPieces, NotPlain
-from advisor.sources.schema import MISSING, classify, cuda_version
+from advisor.sources.schema import MISSING, Owner, classify, cuda_version
 from advisor.sources.trace import Columns, InMemory, narrowed
 
 #: What Kineto writes for a call without a known name.
 _NAMELESS = "INVALID"
+
+#: Of a large trace, settings are looked for within this many bytes.
+_HEAD_BYTES = 4 << 20
 
 _BRACKET = re.compile(r"([<>])")
 
@@ -34,6 +38,7 @@ class KinetoJson(InMemory):
         super().__init__()
         shown = shown or path
         READING.count += path.stat().st_size if path == shown else 0  # a copy is counted while it is unpacked
+        self._path = path
         trace, collected = _read(path, shown)
         head = trace.head
         amd = is_amd(head)
@@ -71,6 +76,33 @@ class KinetoJson(InMemory):
         self._texts = list(pool)
         self.devices = read_devices(head, _devices_in_use(tables))
         self.capture = read_capture(head, shown, collected, zero, processes, ranks, graphs, trace.dropped)
+
+    def owner(self) -> Owner:
+        return Owner(tuple(_settings(_around_the_events(self._path))), self._texts)
+
+
+def _around_the_events(path: Path) -> Any:
+    """What stands around the events, of a large trace before them; nothing if the JSON needs repair."""
+    with suppress(ValueError, RecursionError, OSError):
+        if path.stat().st_size < LARGE:
+            found = msgspec.json.decode(path.read_bytes(), type=dict[str, msgspec.Raw])
+            return {k: msgspec.json.decode(v) for k, v in found.items() if k != "traceEvents"}
+        with path.open("rb") as file:
+            first = file.read(_HEAD_BYTES)
+        return msgspec.json.decode(first[: first.index(b'"traceEvents"')] + b'"traceEvents":[]}')
+    return {}
+
+
+def _settings(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Texts in what stands around the events, by their key."""
+    if isinstance(value, dict):
+        for key, inside in value.items():
+            yield from _settings(inside, str(key))
+    elif isinstance(value, list):
+        for inside in value:
+            yield from _settings(inside, name)
+    elif isinstance(value, str):
+        yield name, value
 
 
 def _read(path: Path, shown: Path) -> tuple[TraceJson, Collector]:

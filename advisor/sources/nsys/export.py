@@ -14,8 +14,17 @@ from advisor.sources.nsys import payloads
 from advisor.sources.nsys import samples as nsys_samples
 from advisor.sources.nsys import table_map as nsys
 from advisor.sources.nsys.clock import from_zero, zero_of
-from advisor.sources.nsys.metadata import read_capture, read_devices
-from advisor.sources.schema import MISSING, NARROW_COLUMNS, TABLES, Ints, classify, inner_rows, shared_bases
+from advisor.sources.nsys.metadata import read_capture, read_devices, read_owner
+from advisor.sources.schema import (
+    MISSING,
+    NARROW_COLUMNS,
+    TABLES,
+    Ints,
+    Owner,
+    classify,
+    inner_rows,
+    shared_bases,
+)
 from advisor.sources.sqlite.file import SqliteFile
 from advisor.sources.trace import ALL, Columns, Is, RawTables, Rows, rows_of
 
@@ -145,6 +154,9 @@ class NsysExport:
     def text(self, ids: Sequence[int]) -> list[str]:
         """The strings behind ids; an unknown id reads as an empty string."""
         return self._strings.text(ids)
+
+    def owner(self) -> Owner:
+        return read_owner(self._db)
 
     def close(self) -> None:
         self._db.close()

@@ -12,7 +12,7 @@ import numpy as np
 from advisor.model.arrays import distinct
 from advisor.model.capture import Capture, Device, Recorder
 from advisor.sources.nsys import table_map as nsys
-from advisor.sources.schema import MISSING, Ints, cuda_version
+from advisor.sources.schema import MISSING, Ints, Owner, cuda_version
 from advisor.sources.trace import RawTables, rows_of
 
 NSYS = Recorder(
@@ -131,6 +131,21 @@ def read_capture(raw: RawTables, format_name: str, warnings: Iterable[str], zero
         warnings=tuple(warnings),
         views=tuple(sorted(filter(nsys.is_nsys_table, raw.views))),
     )
+
+
+def read_owner(raw: RawTables) -> Owner:
+    """What names people and machines: all settings, processes, and texts."""
+    tables = ("META_DATA_CAPTURE", "META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SYSTEM_ENV")
+    settings = [pair for table in tables for pair in _pairs(raw, table)]
+    listed = (
+        (nsys.STRINGS, "value"),
+        ("PROCESSES", "name"),
+        (nsys.NVTX, "text"),
+        ("DIAGNOSTIC_EVENT", "text"),
+    )
+    present = ((table, column) for table, column in listed if column in raw.columns(table))
+    texts = {text for t, c in present for (text,) in rows_of(raw, t, **{c: object}) if isinstance(text, str)}
+    return Owner(settings, sorted(texts))
 
 
 def read_devices(raw: RawTables) -> tuple[tuple[Device, ...], DeviceMap]:
