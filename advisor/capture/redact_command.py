@@ -78,13 +78,21 @@ def named(words: Sequence[str]) -> Iterator[tuple[str, bool]]:
         elif _is_option(word):
             option = _bare(word)
             continue
-        if option and word:
-            # A prompt of one word may be any word.
-            prompt = _PROMPT.search(option) and re.search(r"\s", word)
-            secret = bool(_of_secret(option) or prompt)
-            if (secret or _of_person(option)) and not _is_number(word):
-                yield word, secret
+        if option and word and (secret := is_secret(option, word)) is not None:
+            yield word, secret
         option = ""
+
+
+def is_secret(name: str, value: str) -> bool | None:
+    """Whether a setting or an option of this name holds a secret; False if its value names a person or a
+    machine, None if neither."""
+    option = _bare(name.rpartition(":")[2])
+    if _is_number(value):
+        return None
+    # A prompt of one word may be any word.
+    if _of_secret(option) or (_PROMPT.search(option) and re.search(r"\s", value)):
+        return True
+    return False if _of_person(option) else None
 
 
 def without_credential(word: str, before: Sequence[str]) -> str:

@@ -13,8 +13,8 @@ from advisor.capture.redact_text import MARK, Scrubber
 from advisor.sources.nsys.table_map import KERNEL, NVTX, STRINGS
 from advisor.sources.sqlite.pages import quoted
 
-#: As many texts of one kind are shown.
-_SHOWN = 5
+#: As many texts of one kind are shown, more where one may name a person, and so many letters of each.
+_SHOWN, _DOUBTFUL, _LETTERS = 5, 20, 48
 #: Kernels, ranges and threads: table, column with a text or the id of one, and where all of them are listed.
 _NAMES = (
     ("names of kernels", KERNEL, ("demangledName", "shortName"), "advisor stats {} -r kernels"),
@@ -49,9 +49,23 @@ def kept_of(
     for what, table, columns, listed in _NAMES:
         texts = _texts(db, tables, table, [c for c in columns if c in tables.get(table, ())])
         if texts:
-            yield Kept(what, len(texts), tuple(texts[:_SHOWN]), listed)
-        if table == KERNEL and (doubtful := [t for t in texts if scrubber.names_someone(t)]):
-            yield Kept("names of kernels with a name that went elsewhere", len(doubtful), tuple(doubtful))
+            yield Kept(what, len(texts), tuple(map(_cut, texts[:_SHOWN])), listed)
+        if table == KERNEL and (
+            doubtful := [(t, at) for t in texts if (at := scrubber.names_someone(t)) is not None]
+        ):
+            yield Kept(
+                "names of kernels with a name that went elsewhere",
+                len(doubtful),
+                tuple(_cut(text, at) for text, at in doubtful[:_DOUBTFUL]),
+                listed,
+            )
+
+
+def _cut(text: str, at: int = 0) -> str:
+    """Some letters of a text, those about a place in it."""
+    begin = max(at - _LETTERS // 2, 0) if len(text) > _LETTERS else 0
+    end = begin + _LETTERS
+    return f"{'…' * bool(begin)}{text[begin:end]}{'…' * (end < len(text))}"
 
 
 def _texts(

@@ -8,14 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from advisor.capture.redact_command import named
+from advisor.capture.redact_command import is_secret, named
 from advisor.capture.redact_text import IDENTITY_NAME, SECRET_NAME, is_environment, path_users, variables
 
 #: Settings that hold an environment, or the name of a person or machine.
 ENVIRONMENT_KEY = re.compile(r"(?i)environment")
-IDENTITY_KEY = re.compile(
-    r"(?i)(?:(?:^|:)DEVICE_DISPLAY_NAME|USER_?NAME|HOST_?NAME|(?:^|[:_.])(?:USER|HOST|LOGIN|NODE|TENANT|CUSTOMER))$"
-)
+IDENTITY_KEY = re.compile(r"(?i)(?:(?:^|:)DEVICE_DISPLAY_NAME|USER_?NAME|HOST_?NAME)$")
 COMMAND_KEY = re.compile(r"(?i)^(?P<process>.*):(?:COMMAND|ARGUMENT_(?P<number>\d+))$")
 #: A process that is named after its user.
 _PROCESS_OF = re.compile(r"\bsshd(?:-session)?: ([\w.-]{1,64})")
@@ -51,8 +49,11 @@ def names_of(settings: Iterable[tuple[str, str]], texts: Iterable[str], command:
             environment(value)
         elif IDENTITY_KEY.search(name) or IDENTITY_NAME.match(name):
             identity(value)
-        elif SECRET_NAME.search(name) and not COMMAND_KEY.match(name):
-            secrets.add(value)
+        elif not COMMAND_KEY.match(name) and (secret := is_secret(name, value)) is not None:
+            if secret:
+                secrets.add(value)
+            else:
+                identity(value)
         words.update(path_users(value))
     for text in texts:
         words.update(path_users(text))

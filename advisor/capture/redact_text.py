@@ -51,10 +51,13 @@ _KNOWN_SECRET = re.compile(
     r"|(?:pypi-AgE|wandb_v1_|lsv2_(?:pt|sk)_|pcsk_|tskey-|hv[bsr]\.|GOCSPX-|ya29\.|AIza|ATATT3|gl(?:sa|c)_"
     r"|GR1348941|AGE-SECRET-KEY-1|dp\.[cps]t\.|do[opr]_v1_|SG\.[\w-]{16,40}\.)[\w=-]{16,}"
     r"|(?:A[KS]IA|ABIA|ACCA)[0-9A-Z]{12,}|(?:dapi|SK|local-|shp(?:at|ca|pa|ss)_|pul-)[0-9a-f]{32,}(?:-\d)?"
-    r"|eyJ[\w-]{10,}(?:\.[\w-]*){1,4}|[\w~.]{3}\dQ~[\w~.-]{30,}|[A-Za-z0-9]{14}\.atlasv1\.[\w=-]{20,}"
+    r"|[\w~.]{3}\dQ~[\w~.-]{30,}|[A-Za-z0-9]{14}\.atlasv1\.[\w=-]{20,}"
     r"|\$(?:apr1|argon2\w{1,2}|[1-7]|2[abxy]|y)\$[\w./$=,+-]{16,}|AAAA[BCE]3Nza[\w/+=-]{20,}"
     r"|\d{8,10}:AA[\w-]{30,}|[MNO][\w-]{23,27}\.[\w-]{6}\.[\w-]{27,}|hooks\.slack\.com/\S+)"
 )
+#: Words with dots, each looked at once; a part of a JSON Web Token begins with `eyJ`.
+_DOTTED = re.compile(r"(?<![\w-])[\w-]{13,}+(?:\.[\w-]*+)+")
+_JWT = re.compile(r"(?<![A-Za-z0-9])eyJ[\w-]{10}")
 _ASSIGNED = re.compile(
     r"(?P<name>(?:\$env:)?[\w-]{3,64})(?P<sign>\\?[\"']?\s?[=:]\s?)(?![=:])"
     r"(?P<value>\\?\"[^\"\n]{1,2000}\"|\\?'[^'\n]{1,2000}'|[^\s,;\"']+)"
@@ -186,9 +189,10 @@ class Scrubber:
         """The path of a program or library: its last part identifies it."""
         return "" if is_environment(text) else self._plain(text, program=True)
 
-    def names_someone(self, text: str) -> bool:
-        """Whether a text holds the name of a person or machine of this capture."""
-        return bool(self._words and self._words.search(text))
+    def names_someone(self, text: str) -> int | None:
+        """Where a text holds the name of a person or machine of this capture."""
+        found = self._words.search(text) if self._words else None
+        return None if found is None else found.start()
 
     def _plain(self, text: str, program: bool = False) -> str:
         text = credentials(self._without_secrets(text))
@@ -271,12 +275,18 @@ def path_users(text: str) -> Iterator[str]:
 
 def credentials(text: str) -> str:
     """The text without secrets recognisable by their shape or name."""
-    text = _KNOWN_SECRET.sub(MARK, _PEM.sub(MARK, text))
+    text = _KNOWN_SECRET.sub(MARK, _DOTTED.sub(_token, _PEM.sub(MARK, text)))
     text = _ANNOUNCED.sub(rf"\g<head>{MARK}", text)
     for pattern, replaced in _PLACED:
         text = pattern.sub(replaced, text)
     text = _URL.sub(lambda m: f"{m['scheme']}://{MARK}", _ASSIGNED.sub(_assigned, text))
     return _HEX_KEY.sub(MARK, text)
+
+
+def _token(match: re.Match[str]) -> str:
+    """Without the JSON Web Token in it, from its first letter on."""
+    found = _JWT.search(match[0], 0, match[0].rindex("."))
+    return match[0] if found is None else f"{match[0][: found.start()]}{MARK}"
 
 
 def _random(match: re.Match[str]) -> str:

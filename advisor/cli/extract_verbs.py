@@ -122,8 +122,7 @@ def stats(
         text = printed.csv_text(kept, unit, raw)
         deliver.write_bytes(text.encode("utf-8", "backslashreplace"), settings.output, settings.force)
     else:
-        name = trace.name if settings.redact else str(trace)
-        deliver.deliver(printed.report(name, kept, unit), settings)
+        deliver.deliver(printed.report(kept[0].capture, kept, unit), settings)
 
 
 @click.command(cls=Verb)
@@ -144,9 +143,10 @@ def facts(settings: Settings, trace: Path | None, match: str) -> None:
         hold_pipes([trace])
         from advisor.pipeline.diagnose import diagnose
 
-        matching = tuple(f for f in diagnose(trace, settings).facts if match in f.name)
-        found = FactValues(capture=trace.name if settings.redact else str(trace), facts=matching)
-        deliver.deliver_one(found, values, f"Facts of {trace.name}", settings)
+        done = diagnose(trace, settings)
+        path = done.inputs[0].path
+        found = FactValues(capture=path, facts=tuple(f for f in done.facts if match in f.name))
+        deliver.deliver_one(found, values, f"Facts of {Path(path).name}", settings)
         return
     if needing := typed("match", "format", "output", "force"):
         raise InputError(f"{needing[0]} needs a TRACE")

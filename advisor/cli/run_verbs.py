@@ -269,7 +269,8 @@ def runs(ctx: click.Context, settings: Settings, promises: bool) -> None:
 @click.argument("name", metavar="RUN")
 @takes("folder format output force quiet verbose", files=("folder",), format=formats("Kind of report."))
 def show_run(settings: Settings, name: str) -> None:
-    """Print how RUN was recorded, and its diagnosis."""
+    """Print how RUN was recorded, without credentials of its command, and its diagnosis."""
+    from advisor.capture.redact_trace import masked
     from advisor.compare.store import read as read_diagnoses
     from advisor.model.run import RunReport
     from advisor.recording import store
@@ -279,7 +280,8 @@ def show_run(settings: Settings, name: str) -> None:
     folder = store.named(name, settings.folder)
     saved = folder / store.DIAGNOSIS
     found = read_diagnoses(saved) if saved.is_file() else ()
-    document = RunReport(run=store.read(folder), diagnoses=found)
+    kept = store.read(folder)
+    document = RunReport(run=kept.replaced(command=tuple(masked(kept.command))), diagnoses=found)
     deliver_one(document, shown, f"Run {name}", settings, settings.verbosity)
 
 

@@ -19,7 +19,8 @@ class StatsTable:
 
     `scope` is the part of the capture that was counted, `note` a remark such as why there are no rows.
     `ranks` has a digit a column: text output without room for all columns shows those of the lowest rank,
-    0 always. :meth:`head` keeps rows with one value of the column `group` together."""
+    0 always. :meth:`head` keeps rows with one value of the column `group` together. `capture` is the path of
+    the capture, of a redacted one the name of its file alone."""
 
     report: str
     title: str
@@ -28,6 +29,7 @@ class StatsTable:
     note: str = ""
     ranks: tuple[int, ...] = ()
     group: str = ""
+    capture: str = ""
 
     def __len__(self) -> int:
         return len(self.frame)

@@ -324,4 +324,5 @@ def make_report(a: Analysis, name: str, names: NameStyle = "full") -> StatsTable
             notes.insert(0, "no such rows in this part of the capture")
     frame = frame.reindex(columns=list(report.columns)).reset_index(drop=True)
     ranks = tuple(report.columns.values())
-    return StatsTable(name, report.title, frame, query.scope, "; ".join(notes), ranks, report.group)
+    path = a.trace.capture.path
+    return StatsTable(name, report.title, frame, query.scope, "; ".join(notes), ranks, report.group, path)
