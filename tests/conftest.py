@@ -59,3 +59,5 @@ def pytest_collection_finish() -> None:
 def _temporary_files_go(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Folders made with `tempfile` lie below pytest's own, which it removes after a few runs."""
     tempfile.tempdir = str(tmp_path_factory.mktemp("scratch"))
+    # Nor do runs use the key of the user.
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))

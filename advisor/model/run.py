@@ -69,7 +69,7 @@ class Run(Frozen):
     what was done otherwise than planned; `captures` are names in its folder. `commit` and `dirty` are of
     the working folder's git repository; `promises` those of the run `against` which it was recorded;
     `unprofiled_ms` is the step timed without a profiler, by the recorder torch. The recorder "server" is the
-    profiler of a serving engine that was attached to."""
+    profiler of a serving engine that was attached to. `seal` shows that this user recorded it."""
 
     schema_version: int = SCHEMA_VERSION
     kind: Literal["run"] = "run"
@@ -100,6 +100,7 @@ class Run(Frozen):
     steps: tuple[StepSummary, ...] = ()
     against: str | None = None
     promises: tuple[Promise, ...] = ()
+    seal: str | None = None
 
 
 class RunList(Frozen):

@@ -24,7 +24,7 @@ from advisor.model.findings import Diagnosis
 from advisor.model.options import PlanRequest
 from advisor.model.run import Again, Promise, Run, RunList, Score, Scores, promises
 from advisor.pipeline.compare import CompareOptions, compare
-from advisor.recording import store
+from advisor.recording import seal, store
 from advisor.recording.nsys import NoNsys, Nsys, find
 from advisor.recording.record import Recorded, Wanted, record
 from advisor.recording.torch_profiler import Torch, parse
@@ -152,7 +152,7 @@ def begin(order: Order, chosen: Chosen, before: Run | None = None) -> tuple[Path
     )
     if made is not None:
         store.write(folder / store.PLAN, f"{made.model_dump_json(indent=2)}\n".encode())
-    if before is not None and before.recorder == run.recorder == "nsys":
+    if before is not None and before.recorder == run.recorder == "nsys" and seal.holds(before):
         run = run.replaced(options=before.options, variables=before.variables)
     store.save(folder, run)
     return folder, run
@@ -233,15 +233,24 @@ def finish(folder: Path, run: Run, diagnosis: bytes, first: Diagnosis, verdict: 
 
 def again(order: Order, name: str | None, typed: Mapping[str, Any]) -> tuple[Order, Run]:
     """The order that repeats a run, the last one that was diagnosed without a name, with what was `typed`
-    besides; and that run. Raises InputError."""
+    besides; and that run. Of a run that this user did not record nothing is started: the command has to be
+    typed, and only the goal is taken over. Raises InputError."""
     before = diagnosed(order.folder, name)
     if before.recorder == "server":
         words = shlex.join(before.command)
         raise InputError(f"run '{before.name}' was of a server; repeat it: {words} --against {before.name}")
+    asked = order.request
+    if not seal.holds(before):
+        if not asked.command:
+            raise InputError(
+                f"run '{before.name}' was not recorded by this user on this machine; if you trust its "
+                f"command, type it: advisor run --again {before.name} -- {shlex.join(before.command)}"
+            )
+        request = PlanRequest(**typed, goal=asked.goal or before.goal, command=asked.command)
+        return structs.replace(order, request=request), before
     given: dict[str, Any] = {
         key: value for key, value in before.request.items() if key in PlanRequest.__dataclass_fields__
     }
-    asked = order.request
     request = PlanRequest(
         **{**given, **typed}, goal=asked.goal or before.goal, command=asked.command or before.command
     )

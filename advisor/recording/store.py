@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from advisor.errors import InputError, near
 from advisor.model.run import Run
 from advisor.reading import parse_saved, read_bytes
+from advisor.recording.seal import sealed
 from advisor.recording.watch import size_of
 from advisor.writing import replace_file
 
@@ -25,6 +26,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 #: What a run keeps for good; the rest, its captures, is large.
 _KEPT = (RECORD, PLAN, DIAGNOSIS)
 _GIT_S = 10
+#: Where git's configuration is not that of the repository.
+_OF_THE_USER = ("system", "global")
 
 
 def new(folder: Path, name: str | None) -> Path:
@@ -52,8 +55,8 @@ def new(folder: Path, name: str | None) -> Path:
 
 
 def save(folder: Path, run: Run) -> None:
-    """Write its record."""
-    write(folder / RECORD, f"{run.model_dump_json(indent=2)}\n".encode())
+    """Write its record, sealed."""
+    write(folder / RECORD, f"{sealed(run).model_dump_json(indent=2)}\n".encode())
 
 
 def write(path: Path, data: bytes) -> None:
@@ -67,7 +70,8 @@ def write(path: Path, data: bytes) -> None:
 def read(folder: Path) -> Run:
     """The record of a run. Raises InputError where it is damaged."""
     try:
-        return Run.model_validate(parse_saved(read_bytes(folder / RECORD)))
+        run = Run.model_validate(parse_saved(read_bytes(folder / RECORD)))
+        return run.replaced(name=folder.name)  # paths are made from it
     except (OSError, ValueError, ValidationError, json.JSONDecodeError) as error:
         why = " ".join(str(error).split())[:120]
         raise InputError(f"{folder}: not a run that can be read ({why})") from None
@@ -112,23 +116,34 @@ def drop_captures(folder: Path, keep: int) -> Iterator[tuple[Path, int]]:
         if large:
             size = size_of(path)
             for each in large:
-                shutil.rmtree(each) if each.is_dir() else each.unlink(missing_ok=True)
+                whole = each.is_dir() and not each.is_symlink()
+                shutil.rmtree(each) if whole else each.unlink(missing_ok=True)
             yield path, size - size_of(path)
 
 
 def revision() -> tuple[str | None, bool | None]:
     """The git commit of the current folder, and whether files that git knows differ from it; None if
-    there is no repository or no git."""
+    there is no repository or no git. No program is started that the repository names."""
     try:
-        commit = _git("rev-parse", "HEAD")
-        return commit.strip(), bool(_git("status", "--porcelain", "--untracked-files=no").strip())
+        commit = _git("rev-parse", "HEAD").strip()
+        listed = _git("config", "--null", "--show-scope", "--name-only", "--includes", "--list").split("\0")
+        own = [
+            key for scope, key in zip(listed[::2], listed[1::2], strict=False) if scope not in _OF_THE_USER
+        ]
+        filters = {key.rpartition(".")[0] for key in own if key.startswith("filter.")}
+        if any("=" in name for name in filters):  # -c cannot switch it off
+            return commit, None
+        off = [f"{name}.{key}=" for name in filters for key in ("clean", "process", "required")]
+        words = ("--porcelain", "--untracked-files=no", "--ignore-submodules=all")
+        return commit, bool(_git("status", *words, configured=off).strip())
     except (OSError, subprocess.SubprocessError):
         return None, None
 
 
-def _git(*words: str) -> str:
+def _git(*words: str, configured: Sequence[str] = ()) -> str:
+    options = [word for each in ("core.fsmonitor=false", *configured) for word in ("-c", each)]
     done = subprocess.run(
-        ["git", "--no-optional-locks", *words],
+        ["git", "--no-optional-locks", *options, *words],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=_GIT_S,

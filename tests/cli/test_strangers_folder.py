@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from advisor.config import FLAGS, REACH, REACHES, SETTINGS, Settings, settle
 from advisor.errors import InputError
 from advisor.reading import leads_out
+from advisor.recording.store import revision
 from tests.builder import Export
 from tests.cli.conftest import Run
 
@@ -247,3 +249,39 @@ def test_a_name_that_no_file_can_have_leads_out(tmp_path: Path) -> None:
     assert leads_out(tmp_path / "none", tmp_path) is None
     assert leads_out(tmp_path, tmp_path) is None
     assert leads_out(Path(os.sep), tmp_path) == Path(os.sep)
+
+
+# --- programs that the folder names -----------------------------------------------------------------
+
+
+@pytest.fixture
+def repository(here: Path) -> Path:
+    """One whose configuration names programs that `git status` starts."""
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b.c")
+
+    def run(*words: str) -> None:
+        subprocess.run([*git, *words], cwd=here, check=True, capture_output=True)
+
+    (here / "file").write_text("one")
+    (here / ".gitattributes").write_text("file filter=own.er\n")
+    run("init", "-q")
+    run("add", ".")
+    run("commit", "-q", "-m", "first")
+    for key in ("core.fsmonitor", "filter.own.er.clean", "filter.own.er.process"):
+        run("config", key, f"touch {here.parent / 'outside' / key}")
+    run("config", "filter.own.er.required", "true")
+    return here
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git here")
+def test_the_repository_starts_nothing(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`advisor run` asks for the commit, and whether files differ from it."""
+    monkeypatch.chdir(repository)
+    outside = sorted((repository.parent / "outside").iterdir())
+    os.utime("file", (1, 1))  # git looks into it again
+    commit, dirty = revision()
+    assert len(commit or "") == 40
+    assert dirty is False
+    (repository / "file").write_text("two")
+    assert revision() == (commit, True)
+    assert sorted((repository.parent / "outside").iterdir()) == outside

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from advisor.cli.main import main
+from advisor.recording.store import drop_captures, read
 from tests.recording.conftest import Made
 from tests.recording.test_run import NOW, PY, QUICK, record, run
 from tests.scenarios.machine import SILU, Machine
@@ -221,3 +222,83 @@ def test_a_program_that_was_too_short_once_is_recorded_from_its_start(nsys: Made
     assert main(["run", "--again", "-q"]) == 0
     assert "recorded again" not in capsys.readouterr().err
     assert len(tool.profiled) == 3
+
+
+# --- a run that came with the folder of someone else ---------------------------------------------------
+
+
+@pytest.fixture
+def strangers(fixed: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """The run of another user."""
+    tool = fixed(graphs=True)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other" / "user"))
+    return tool
+
+
+def test_the_command_of_a_strangers_run_is_not_started(strangers: Any, capsys: Captured) -> None:
+    """Nor are its options given to nsys; who trusts the command types it."""
+    started = len(strangers.profiled)
+    capsys.readouterr()
+    assert main(["run", "--again"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("advisor: error: run 'run-1' was not recorded by this user on this machine; ")
+    assert "advisor run --again run-1 -- " in err
+    assert len(err.splitlines()) == 1
+    assert len(strangers.profiled) == started
+    assert [p.name for p in Path(".advisor/runs").iterdir()] == ["run-1"]
+    assert main(["run", "--again", "-q", *NOW, "--", *QUICK]) == 0
+    assert record("run-2")["against"] == "run-1"
+    assert "duration" not in record("run-2")["request"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("command", ["touch", "owned"]),
+        ("options", ["--output=/tmp/owned"]),
+        ("variables", {"LD_PRELOAD": "./owned.so"}),
+        ("request", {"name": "../owned"}),
+        ("recorder", "torch"),
+        ("seal", None),
+    ],
+)
+def test_a_record_that_was_changed_counts_as_a_strangers(
+    fixed: Any, key: str, value: Any, capsys: Captured
+) -> None:
+    fixed(graphs=True)
+    path = Path(".advisor/runs/run-1/run.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    assert main(["run", "--again"]) == 2
+    assert "was not recorded by this user" in capsys.readouterr().err
+    assert not Path("owned").exists()
+
+
+def test_without_a_home_folder_the_command_is_typed(
+    fixed: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fixed(graphs=True)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    assert run("tail", *NOW, "-q") == 0
+    assert record("run-2")["seal"] is None
+    assert main(["run", "--again", "-q"]) == 2
+    assert main(["run", "--again", "-q", *NOW, "--", *QUICK]) == 0
+
+
+def test_a_run_is_known_by_the_name_of_its_folder(fixed: Any) -> None:
+    """The name in its record would be a path to anywhere."""
+    fixed(graphs=True)
+    path = Path(".advisor/runs/run-1/run.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "name": "../../../outside"}))
+    assert read(path.parent).name == "run-1"
+
+
+def test_captures_that_are_links_are_removed_as_links(fixed: Any, tmp_path: Path) -> None:
+    fixed(graphs=True)
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").touch()
+    link = Path(".advisor/runs/run-1/capture")
+    link.symlink_to(tmp_path / "precious")
+    assert [path.name for path, _ in drop_captures(Path(".advisor"), 0)] == ["run-1"]
+    assert not link.is_symlink()
+    assert (tmp_path / "precious" / "file").exists()
