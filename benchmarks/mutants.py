@@ -54,7 +54,11 @@ PACKAGES: dict[str, tuple[str, str]] = {
     ),
     "kineto": ("sources/kineto", "sources/test_kineto*.py sources/test_ledger.py ranks/test_recognise.py"),
     "logs": ("sources/samplers sources/pasted", "sources/test_samplers.py sources/test_pasted.py"),
-    "redaction": ("capture/redact.py capture/redact_tables.py capture/redact_text.py", "redact"),
+    "redaction": (
+        "capture/redact.py capture/redact_tables.py capture/redact_text.py capture/redact_command.py "
+        "capture/redact_names.py capture/redact_trace.py capture/redact_kept.py",
+        "redact",
+    ),
     "guards": (
         "reading.py config.py sources/packed.py compare/baseline.py compare/store.py",
         "test_reading.py test_faults.py fuzz cli/test_config.py "

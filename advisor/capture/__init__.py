@@ -2,5 +2,5 @@
 
 Open ``goals`` first: it turns a goal and an engine into a plan. ``planner`` chooses the command that lets
 most rules run, ``nsys_options`` knows the options of nsys by release, ``request`` resolves the names of a
-request. ``redact``, ``redact_tables`` and ``redact_text`` write copies without private data.
+request. ``redact`` and its parts write copies, and read captures, without private data.
 """

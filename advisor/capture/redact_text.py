@@ -38,6 +38,8 @@ _COMMON = """
 root user users admin ubuntu debian centos ec2-user runner nobody guest home local localhost vm
 localdomain host hostname docker container default python python3 cli nvidia cuda gpu test tmp work
 workspace data app jenkins none unknown redacted linux x86_64 aarch64 true false yes no
+vllm sglang pytorch torch triton tritonserver tensorrt trtllm dynamo ray jax huggingface conda mamba mambauser
+jovyan coder vscode codespace azureuser opc rocky fedora sagemaker-user appuser nonroot node slurm git oracle
 """
 COMMON = frozenset(_COMMON.split()) | {"local (cli)"}  # what nsys calls the machine that it runs on
 #: Keys by the prefixes of their issuers, as gitleaks lists them: https://github.com/gitleaks/gitleaks.
@@ -161,7 +163,7 @@ class Scrubber:
         """`words` name people and machines, `secrets` are values of variables, `gpus` ids of GPUs."""
         self.secrets = tuple(sorted(filter(_is_secret, set(secrets)), key=len, reverse=True))
         self.words = tuple(sorted({w for w in words if is_identifying(w)}, key=len, reverse=True))
-        self._words = _any_of(self.words, r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])")
+        self._words = _any_word(self.words)
         self._secrets = _any_of(self.secrets)
         self._gpus = _any_of(tuple(sorted(set(gpus))))
         self.text = lru_cache(maxsize=1 << 16)(self._text)
@@ -332,6 +334,16 @@ def _path(path: str, program: bool) -> str:
     if _HOME.match(path) or not (program or _FILE.search(path)):
         return start
     return f"{start}/{last}"
+
+
+def _any_word(words: tuple[str, ...]) -> re.Pattern[str] | None:
+    """The words where they stand alone. One of six signs, or with a digit or dash, may also be part of a
+    name (`zoelind_run`); a short one may be part of another word there (`max_tokens`)."""
+    long = [w for w in words if len(w) >= 6 or not w.isalpha()]
+    short = [w for w in words if w not in long]
+    parts = ("|".join(map(re.escape, each)) for each in (long, short))
+    forms = [form.format(part) for form, part in zip(("{}", "(?<!_)(?:{})(?!_)"), parts, strict=True) if part]
+    return re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(forms)})(?![A-Za-z0-9])") if forms else None
 
 
 def _any_of(texts: tuple[str, ...], before: str = "", after: str = "") -> re.Pattern[str] | None:

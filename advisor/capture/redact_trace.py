@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import platform
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,6 +36,18 @@ def names_here() -> Iterator[str]:
     yield from (platform.node(), platform.node().partition(".")[0])
     with suppress(OSError, KeyError):
         yield getpass.getuser()
+
+
+def unread_name(path: Path) -> str:
+    """The name of a file that cannot be read, without names of this machine and of the one that wrote it."""
+    return without_names(path.name, {*names_here(), *file_names(path.name)})
+
+
+def without_names(name: str, words: Iterable[str]) -> str:
+    """The name of a file, in which dashes and underscores part words."""
+    for word in sorted(filter(is_identifying, words), key=len, reverse=True):
+        name = re.sub(rf"(?<![A-Za-z0-9]){re.escape(word)}(?![A-Za-z0-9])", MARK, name)
+    return name
 
 
 class Redacted(Around):
@@ -77,18 +89,12 @@ class Redacted(Around):
     def _clean(self, capture: Capture) -> Capture:
         scrubber = self._scrubber
         return capture.replaced(
-            path=self._file(Path(capture.path).name),
+            path=scrubber.text(without_names(Path(capture.path).name, self._words)),
             command=tuple(redact_command.clean(capture.command, scrubber)),
             options={key: scrubber.text(value) for key, value in capture.options.items()},
             processes=tuple((pid, scrubber.program(name)) for pid, name in capture.processes),
             warnings=tuple(map(scrubber.text, capture.warnings)),
         )
-
-    def _file(self, name: str) -> str:
-        """The name of the file, in which dashes and underscores part words."""
-        for word in sorted(filter(is_identifying, self._words), key=len, reverse=True):
-            name = re.sub(rf"(?<![A-Za-z0-9]){re.escape(word)}(?![A-Za-z0-9])", MARK, name)
-        return self._scrubber.text(name)
 
 
 class Masked(Around):

@@ -78,6 +78,15 @@ def opened(path: str | Path, chosen: Options) -> Trace:
     return trace
 
 
+def name_of_unread(path: Path, options: Options) -> str:
+    """A capture that cannot be read, as a report shows it."""
+    if not options.redact:
+        return str(path)
+    from advisor.capture.redact_trace import unread_name
+
+    return unread_name(path)
+
+
 @contextmanager
 def analysis_of(path: str | Path, chosen: Options, say: Progress = lambda _: None) -> Iterator[Analysis]:
     """The metrics of a capture, with another recording of the same program beside it if one is given. Raises

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from advisor import __version__
 from advisor.engine.compile import Program
 from advisor.engine.conclude import MAX_RANGES, MAX_ROWS, conclude
-from advisor.engine.infer import Engine, default_engine
+from advisor.engine.infer import default_engine
 from advisor.engine.load import builtin_dir
 from advisor.engine.rank import causes_behind, without_fault, worth_reporting
 from advisor.engine.states import answered, by_state, why_not
@@ -30,7 +30,7 @@ from advisor.model import findings as m
 from advisor.model.facts import TRACE, Scope
 from advisor.model.gain import Choice
 from advisor.pipeline import document
-from advisor.pipeline.diagnose import Analysed, Options, analyse, assemble, program_about
+from advisor.pipeline.diagnose import Analysed, Options, analyse, assemble, name_of_unread, program_about
 from advisor.pipeline.given import parse_weights
 from advisor.pipeline.verdict import headline, large_parts, to_do
 from advisor.ranks.job import Job, Part, conclude_job, numbered, percent
@@ -119,14 +119,14 @@ def diagnose_ranks(
     program = program_about("trace", (builtin_dir(), *chosen.rules), chosen.params)
     tasks = [Task(str(path), chosen, i == 0) for i, (_, path) in enumerate(files)]
     results = run(tasks) if run else [reduce_capture(task) for task in tasks]
-    return _joined(files, results, program, chosen.engine or default_engine(), warn)
+    return _joined(files, results, program, chosen, warn)
 
 
 def _joined(
     files: Sequence[tuple[int | None, Path]],
     results: Sequence[Reduced],
     program: Program,
-    engine: Engine,
+    options: Options,
     warn: Callable[[str], None] | None,
 ) -> m.Diagnosis:
     """The document of the job from the reduced captures."""
@@ -134,9 +134,13 @@ def _joined(
     lost: list[tuple[int | None, Path, str]] = []
     for (number, path), result in zip(files, results, strict=True):
         if result.data is not None:
-            found.append((number, renamed(decode(result.data), str(path))))
+            summary = decode(result.data)
+            # A redacted one keeps the name that it was given where its own rows were known.
+            found.append((number, summary if options.redact else renamed(summary, str(path))))
         else:
-            lost.append((number, path, result.error or "no result"))
+            why = result.error or "no result"
+            shown = name_of_unread(path, options)
+            lost.append((number, Path(shown), why.replace(str(path), shown)))
     if warn is not None:
         for number, _, why in lost:
             warn(why if number is None else f"rank {number} is missing: {why}")
@@ -145,6 +149,7 @@ def _joined(
     parts = numbered(found)
     given = sum(len(p.rows) for p in parts) + len(lost)
     highest = max((number for number, _ in files if number is not None), default=0)
+    engine = options.engine or default_engine()
     job = conclude_job(parts, program, engine, max(given, highest + 1))
     return _document(job, program, lost)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 import pytest
 
+from advisor.agents.tools import Tools
 from advisor.cli.app import VERBS
 from advisor.cli.main import main
 from advisor.model.options import FORMATS
@@ -236,6 +237,35 @@ def test_no_output_shows_one(
     assert str(tmp_path).encode() not in shown
 
 
+@pytest.mark.parametrize("form", [*FINDINGS, "html"])
+def test_the_ranks_of_a_job_are_not_named_after_their_machines(
+    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ranks = [
+        tmp_path / f"{host}_4711.170000000000000000{n}.pt.trace.json" for n, host in enumerate(HOSTS[:2])
+    ]
+    for number, path in enumerate(ranks):
+        document = json.loads(trace(path).read_text())
+        document["distributedInfo"] = {"backend": "nccl", "rank": number, "world_size": 2}
+        path.write_text(json.dumps(document))
+    (tmp_path / "out").mkdir()
+    line = ["diagnose", *map(str, ranks), "--ranks", "-v", "--format", form, "--redact", "--xlsx"]
+    assert main([*line, str(tmp_path / "out" / "x.xlsx")]) == 0
+    assert left(capsys.readouterr().out.encode() + written(tmp_path / "out")) == []
+
+
+def test_no_answer_to_an_agent_shows_one(tmp_path: Path) -> None:
+    path = export(tmp_path / CAPTURES["export"][1])
+    tools = Tools([tmp_path], redact=True)
+    answers = [
+        tools.diagnose(path.name, limit=100),
+        tools.doctor(path.name),
+        tools.compare(path.name, path.name),
+        *(tools.stats(path.name, report, limit=100) for report in ("nvtx", "trace", "api")),
+    ]
+    assert left(json.dumps(answers, ensure_ascii=False).encode()) in ([], [USERS[0]])
+
+
 def test_every_verb_with_the_option_is_walked() -> None:
     taking = set()
     for name, (module, function, *_) in VERBS.items():
@@ -269,3 +299,14 @@ def test_doctor_shows_no_credential_unasked(tmp_path: Path, capsys: pytest.Captu
         shown = capsys.readouterr().out
         assert [v for v in (*PASSWORDS[1:3], *KEYS, *VALUES) if v in shown] == []
         assert "meta-llama/Llama-3.1-8B" in shown
+
+
+def test_a_rank_that_cannot_be_read_is_not_named_after_its_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, cut = (tmp_path / f"{h}_4711.170000000000000000{n}.pt.trace.json" for n, h in enumerate(HOSTS[:2]))
+    cut.write_text(trace(whole).read_text()[:9_000])
+    assert main(["diagnose", str(whole), str(cut), "--ranks", "--format", "json", "--redact"]) == 2
+    shown = "".join(capsys.readouterr())
+    assert left(shown.encode()) == []
+    assert str(tmp_path) not in shown

@@ -207,6 +207,25 @@ def test_common_words_name_nobody(word: str) -> None:
     assert not is_identifying(word)
 
 
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("zoelind_run3", "redacted_run3"),
+        ("on_gpu-17_now", "on_redacted_now"),
+        ("zoelinda", "zoelinda"),
+        ("max_tokens", "max_tokens"),
+        ("max waits", "redacted waits"),
+    ],
+)
+def test_a_long_name_is_found_within_another(text: str, clean: str) -> None:
+    assert Scrubber(words=("zoelind", "gpu-17", "max")).text(text) == clean
+
+
+@pytest.mark.parametrize("account", ["vllm", "triton", "jovyan", "azureuser"])
+def test_accounts_of_images_name_nobody(account: str) -> None:
+    assert not is_identifying(account)
+
+
 def test_names_of_people_have_three_letters_at_least() -> None:
     assert is_identifying("bob")
     assert not is_identifying("al")
