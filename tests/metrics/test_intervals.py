@@ -182,6 +182,26 @@ def test_overlaps_are_the_same_without_a_compiler(seed: int, monkeypatch: pytest
     assert sum(compiled[3]) == sum(compiled[2])
 
 
+@pytest.mark.parametrize("times", [(-(2**63), 2**63 - 1), (-(2**63), -1), (0, 2**63 - 1), (-2, 2**63 - 1)])
+def test_a_run_over_all_of_int64_is_measured_as_without_a_compiler(
+    times: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its length has no place in 64 bits with a sign: it wraps around, as NumPy's differences do."""
+    whole = Spans(*(np.array([time], np.int64) for time in times))
+    label = np.zeros(1, np.int64)
+    windows = [(-(2**63), 2**63 - 1), (-5, 5), (2**63 - 2, 2**63 - 1)]
+
+    def found() -> list[list[int]]:
+        each = [[np.array([time], np.int64) for time in window] for window in windows]
+        return [split(whole, label, 1, *w).ravel().tolist() for w in each]
+
+    exact = [max(min(times[1], hi) - max(times[0], lo), 0) for lo, hi in windows]
+    compiled = found()
+    assert compiled == [[(length + 2**63) % 2**64 - 2**63] for length in exact]
+    monkeypatch.setattr(intervals, "compiled", None)
+    assert compiled == found()
+
+
 def test_a_set_is_cut_at_both_ends_of_a_window() -> None:
     spans = made([(0, 10), (20, 30), (40, 50)])
     for lo, hi, parts in ((5, 45, [(5, 10), (20, 30), (40, 45)]), (0, 30, [(0, 10), (20, 30)]), (12, 18, [])):

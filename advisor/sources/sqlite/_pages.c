@@ -345,7 +345,7 @@ static PyObject *shares(PyObject *module, PyObject *args)
         return NULL;
     const int64_t *start = in[0].buf, *end = in[1].buf, *lo = in[3].buf, *hi = in[4].buf;
     const int32_t *column = in[2].buf;
-    int64_t *cells = out.buf;
+    uint64_t *cells = out.buf; /* without a sign, so that a run over all of int64 wraps around as in NumPy */
     Py_ssize_t runs = in[0].len / (Py_ssize_t)sizeof(int64_t), count = in[3].len / (Py_ssize_t)sizeof(int64_t);
     Py_ssize_t row = across ? 1 : columns, step = across ? count : 1;
     int fits = columns > 0 && in[1].len == in[0].len && in[2].len * 2 == in[0].len && in[4].len == in[3].len &&
@@ -359,7 +359,7 @@ static PyObject *shares(PyObject *module, PyObject *args)
         for (Py_ssize_t i = first; i < count && lo[i] < end[r]; i++) {
             int64_t from = start[r] > lo[i] ? start[r] : lo[i], to = end[r] < hi[i] ? end[r] : hi[i];
             if (to > from)
-                cells[i * row + column[r] * step] += to - from;
+                cells[i * row + column[r] * step] += (uint64_t)to - (uint64_t)from;
         }
     }
     Py_END_ALLOW_THREADS
