@@ -23,6 +23,7 @@ from advisor.model.arrays import Array, among, distinct, where
 from advisor.model.facts import Value
 from advisor.model.numbers import session_time
 from advisor.sources.schema import MISSING, Call, base_name
+from advisor.sources.trace import TIMELESS
 
 _LOST = re.compile(r"(?i)\blost\b|\bdropp(?:ed|ing)\b|buffer.{0,500}(?:full|overflow)|overflowed")
 #: Vague notices ("might have been") and losses of CPU samples say nothing about CUDA events.
@@ -34,6 +35,7 @@ Sign = tuple[str, float]
 
 #: A row that fails a check of :mod:`advisor.metrics.integrity`, in words.
 _WORDS = {
+    "no time": "have no time that can be read",
     "end before start": "end before they start",
     "times apart": "lie months from the others",
     "left out": "lie months from the others and are left out",
@@ -254,9 +256,11 @@ def integrity_facts(a: Analysis, out: FactWriter) -> None:
     causes = [f"{view} is a view, not a table" for view in invalid.views]
     rows = list[list[Value | None]]()
     for (check, table), count in invalid.counts.items():
-        what, of = _NOUNS.get(table, table), a.trace.rows(table) + a.trace.left_out.get(table, 0)
+        dropped, _ = a.trace.ledger.get(("dropped", TIMELESS, table), (0, 0))
+        what, of = _NOUNS.get(table, table), a.trace.rows(table) + a.trace.left_out.get(table, 0) + dropped
         causes.append(f"{count:,} of {of:,} {what} {_WORDS[check]}")
-        a.trace.ledger.note("doubted", _WORDS[check], table, count, of)
+        if check != "no time" or not dropped:
+            a.trace.ledger.note("doubted", _WORDS[check], table, count, of)
         rows.append([_WORDS[check], what, count, count / of])
     out |= {
         **{name: sum(map(invalid.of, checks)) for name, checks in _COUNTS.items()},

@@ -31,7 +31,7 @@ from advisor.model.arrays import (
     where,
 )
 from advisor.sources.schema import ISSUING, MISSING, SAMPLE_RATIOS, TABLES, Call, classify
-from advisor.sources.trace import FAR_NS, Trace
+from advisor.sources.trace import FAR_NS, TIMELESS, Trace
 
 #: Calls by which a kernel may ask to begin before the one ahead has ended (programmatic dependent
 #: launch); it still ends after it. Every overlap but one of the real captures is of these.
@@ -74,12 +74,15 @@ def find_invalid(trace: Trace, ops: Operations) -> Invalid:
     worst = _share_of_calls(ops, [*of_ops.values()])
     for table in (*_TIMED, "samples"):
         rows = trace.rows(table)
+        if timeless := trace.ledger.get(("dropped", TIMELESS, table), (0, 0))[0]:
+            counts["no time", table] = timeless
+            worst = max(worst, timeless / (rows + timeless))
         if not rows:
             continue
         broken = np.zeros(rows, bool)
         for check, mask in _checks(trace, ops, of_ops, table, usual):
             if found := int(np.count_nonzero(mask)):
-                counts[check, table] = found
+                counts[check, table] = counts.get((check, table), 0) + found
                 broken |= mask
         if left_out := trace.left_out.get(table, 0):
             counts["left out", table] = left_out
@@ -102,6 +105,7 @@ def _checks(
         )  # false for NaN: not sampled
         return
     start, end = trace.columns(table, ("start", "end")).values()
+    yield "no time", start == MISSING
     yield "end before start", end < start
     if max(usual - int(start.min()), int(start.max()) - usual, int(end.max()) - usual) > FAR_NS:
         apart = np.maximum(np.abs(start.astype(float) - usual), end.astype(float) - usual)

@@ -107,7 +107,8 @@ def steady_window(
             lo = min(lo, max(int(steps.host_start[0]), startup.end if startup.length else 0))
         method = "the one step"
     elif len(ops):
-        ops = ops.take(runs.holds(ops.start))
+        held = ops.take(runs.holds(ops.start))
+        ops = held if len(held) else ops  # none is in a run that takes no time
         lo = int(ops.start[0])
         lo = max(lo, startup.end, int(steps.gpu_end[dropped - 1]) if dropped else lo)
         hi = int(ops.end.max())

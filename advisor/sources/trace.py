@@ -383,6 +383,8 @@ class RawTables(Protocol):
     def close(self) -> None: ...
 
 
+#: The remark about rows without a time, which have no place in a table.
+TIMELESS = "no time that can be read"
 #: The remark about a column of numbers that holds other values.
 NOT_WHOLE = "texts or fractions where whole numbers belong"
 

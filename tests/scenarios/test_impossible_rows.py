@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import advisor
 from advisor.model.findings import Diagnosis
 from tests.builder import KERNEL, RUNTIME, Export
+from tests.kineto_builder import Profile
 from tests.scenarios.support import fact, ranked
 
 US = 1_000
@@ -495,3 +497,73 @@ def test_what_may_happen_is_believed(tmp_path: Path, export: Callable[[], Export
     assert fact(d, "capture.invalid_row_ratio", None) == 0.0
     assert fact(d, "capture.invalid_rows", None) == "none"
     assert "damaged-capture" not in {f.cause for f in d.findings}
+
+
+# --- rows whose times cannot be read ------------------------------------------------------------------
+
+
+def kernels_alone(count: int = 50) -> Export:
+    """Kernels of a program whose calls were not recorded."""
+    e = Export().gpu().process(100)
+    for i in range(count):
+        e.range(f"step {i}", i * 20 * US, 15 * US).kernel(i * 20 * US, 9 * US, "gemm", correlation=0)
+    return e
+
+
+#: A table without the limits that an export gives its columns.
+LOOSE = (
+    f"create table loose as select * from {KERNEL}",
+    f"drop table {KERNEL}",
+    f"alter table loose rename to {KERNEL}",
+)
+
+
+@pytest.mark.parametrize("start", ["null", "'then'", "'never at 3'", "1e300", "x'00'"])
+def test_kernels_without_a_time_are_damage(start: str, tmp_path: Path) -> None:
+    """Read as 0 they would all run at once, on a GPU that is well used."""
+    d = judged(kernels_alone(), tmp_path, *LOOSE, f"update {KERNEL} set start = {start}")
+    assert_withheld(d, "50 of 50 ")
+
+
+@pytest.mark.parametrize("edge", [2**63 - 1, -(2**63)])
+def test_kernels_at_an_end_of_time_alone(edge: int, tmp_path: Path) -> None:
+    d = judged(kernels_alone(), tmp_path, *LOOSE, f"update {KERNEL} set start = {edge}, end = {edge}")
+    assert_withheld(d, "50 of 50 ")
+
+
+@pytest.mark.parametrize("ts", [1e300, -1e300, float("nan"), float("inf"), "then", None, [], 1e19])
+@pytest.mark.parametrize("launched", [True, False])
+def test_events_of_pytorch_without_a_time_are_damage(ts: object, launched: bool, tmp_path: Path) -> None:
+    """The program did run on the GPU: kernels of impossible times are kernels."""
+    p = Profile().gpu().process(100)
+    for i in range(50):
+        p.op("aten::mm", i * 20 * US, 15 * US)
+        if launched:
+            p.launch(i * 20 * US, 5 * US, "gemm")
+        else:
+            p.kernel(i * 20 * US, 9 * US, "gemm", correlation=i + 1)
+    path = p.write(tmp_path / "trace.json")
+    document = json.loads(path.read_text())
+    for event in document["traceEvents"]:
+        if event.get("cat") == "kernel":
+            event["ts"] = ts
+    path.write_text(json.dumps(document))
+    d = advisor.diagnose(path)
+    assert ranked(d)[0] == "damaged-capture"
+    assert "50 of 50 kernels have no time that can be read" in d.findings[0].message
+    assert "no-gpu-activity" not in ranked(d)
+    assert "CPU" not in d.verdict
+    assert [r.count for r in d.inputs[0].ledger if r.table == "kernels"] == [50]
+
+
+def test_one_event_of_pytorch_without_a_time_is_counted_alone(tmp_path: Path) -> None:
+    p = Profile().gpu().process(100)
+    for i in range(200):
+        p.launch(i * 20 * US, 5 * US, "gemm")
+    path = p.write(tmp_path / "trace.json")
+    document = json.loads(path.read_text())
+    next(e for e in document["traceEvents"] if e.get("cat") == "kernel")["ts"] = "then"
+    path.write_text(json.dumps(document))
+    d = advisor.diagnose(path)
+    assert "damaged-capture" not in ranked(d)
+    assert [(r.count, r.rows) for r in d.inputs[0].ledger if r.table == "kernels"] == [(1, 200)]

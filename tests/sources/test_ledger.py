@@ -98,12 +98,13 @@ def test_a_trace(tmp_path: Path) -> None:
     p.event(ph="X", cat="cpu_op", name="of no time", ts=5, dur=0, pid=1, tid=1)  # may be
     counts, found = ledger(p.write(tmp_path / "t.json"))
     rows = len(p.events)
-    assert counts["dropped", "traceEvents"][:2] == (1, rows)
+    assert counts["dropped", "kernels"][:2] == (1, 43)
+    assert ("dropped", "traceEvents") not in counts
     assert [(r.what, r.count, r.rows) for r in found.ledger if r.kind == "repaired"] == [
         ("values of another type than events have", 1, rows),
         ("durations missing or below 0, read as 0", 1, rows),  # an operator's
     ]
-    assert counts["doubted", "kernels"][:2] == (2, 42)  # so is a kernel's, and another's is missing
+    assert counts["doubted", "kernels"][:2] == (2, 43)  # so is a kernel's, and another's is missing
 
 
 def test_a_log(tmp_path: Path) -> None:

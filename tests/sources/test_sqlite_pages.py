@@ -321,10 +321,11 @@ def test_a_file_that_lacks_its_last_byte_is_refused(tmp_path: Path) -> None:
 
 
 def test_text_and_reals_in_an_integer_column_read_as_sql_casts_them(tmp_path: Path) -> None:
-    rows = [(1,), (2.9,), ("17",), ("abc",), (None,), (b"5",)]
+    """What is no number at all reads as an absent one: 0 would be a time."""
+    rows = [(1,), (2.9,), ("17",), ("abc",), (None,), (b"5",), ("4 at last",), ("",), ("-6.5",), (b"\0",)]
     path = fill(tmp_path / "t.db", "a", rows)
     file = SqliteFile(path)
-    assert file.read("t", ["a"])[0].tolist() == [1, 2, 17, 0, -1, 5]
+    assert file.read("t", ["a"])[0].tolist() == [1, 2, 17, -1, -1, 5, -1, -1, -6, -1]
     file.close()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from functools import partialmethod
 from typing import Any
@@ -29,6 +29,8 @@ from advisor.sources.trace import Columns, halved
 _TID_MASK = 0x7FFFFFFF
 #: Kinds of events that are ranges, in the order in which they are joined.
 _RANGES = ("annotations", "operators", "old_operators", "python")
+#: Kinds whose events are rows of the table of this name.
+_COUNTED = ("kernels", "copies", "memsets", "api_calls")
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -48,8 +50,9 @@ class Collector:
         #: The earliest event of any kind, and the recorded span if the trace contains it.
         self.first = kineto.NO_TIME
         self.span: tuple[int, int] | None = None
-        #: Events of a known kind without a time.
+        #: Events of a known kind without a time, and how many of them are rows of a table.
         self.timeless = 0
+        self.timeless_rows: Counter[str] = Counter()
         #: Events that end before they start.
         self.negative = 0
         #: Kinds of devices on which memory was allocated.
@@ -65,12 +68,15 @@ class Collector:
             found[event.cat or ""].append(event)
         begun = kineto.nanoseconds([e.ts for e in events if e.ph == "X"])
         begun = begun[begun != kineto.NO_TIME]
-        before = self.timeless, self.negative
+        before, timeless = (self.timeless, self.negative), Counter[str]()
         taken: list[tuple[str, Columns]] = []
         try:
             for category, rows in found.items():
                 role = kineto.ROLES.get(category)
+                known = self.timeless
                 columns = getattr(self, f"_{role}")(rows) if role else None
+                if role in _COUNTED:
+                    timeless[role] += self.timeless - known
                 if role and columns is not None:
                     taken.append((role, columns))
                 if role == "kernels" and (collectives := self._collectives(rows)) is not None:
@@ -83,6 +89,7 @@ class Collector:
         except Inexact:
             self.timeless, self.negative = before
             raise
+        self.timeless_rows += timeless
         self.categories |= found.keys()
         if len(begun):
             first = int(begun.min())

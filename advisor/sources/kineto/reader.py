@@ -19,7 +19,7 @@ from advisor.sources.kineto.decode import Head, Inexact, TraceJson
 from advisor.sources.kineto.event_tables import Collector
 from advisor.sources.kineto.pieces import LARGE, InPieces, NotPlain
 from advisor.sources.schema import MISSING, Owner, classify, cuda_version
-from advisor.sources.trace import Columns, InMemory, narrowed
+from advisor.sources.trace import TIMELESS, Columns, InMemory, narrowed
 
 #: What Kineto writes for a call without a known name.
 _NAMELESS = "INVALID"
@@ -68,6 +68,10 @@ class KinetoJson(InMemory):
             }
         events = trace.entries
         lost, note = trace.dropped + collected.timeless, self.ledger.note
+        for table, count in collected.timeless_rows.items():
+            rows = len(tables[table]["start"]) if table in tables else 0
+            note("dropped", TIMELESS, table, count, rows + count)
+            lost -= count
         note("dropped", "events without a time or of no known shape", "traceEvents", lost, events)
         note("repaired", "values of another type than events have", "traceEvents", trace.loosened, events)
         note("repaired", "durations missing or below 0, read as 0", "traceEvents", collected.negative, events)
@@ -221,7 +225,7 @@ def read_capture(
     """Everything but the events. `zero` is the file's time of our 0, ns; `ranks` are the processes by the
     number of their rank's label; `dropped` counts invalid entries."""
     begun = zero + max(kineto.integer(head.baseTimeNanoseconds), 0)
-    lost = dropped + collected.timeless
+    lost = dropped + collected.timeless - collected.timeless_rows.total()
     span = collected.span
     rank, size = _rank(head.distributedInfo)
     labels = sorted(collected.labels, key=kineto.rank_order)

@@ -231,8 +231,12 @@ def quoted(name: str) -> str:
 
 
 def as_integer(column: str) -> str:
-    """SQL for an integer column: NULL reads as `MISSING`, text and reals are cast."""
-    return f"coalesce(cast({quoted(column)} as integer), {MISSING})"
+    """SQL for an integer column: NULL and text without a number read as `MISSING`, other text and reals are
+    cast."""
+    name, text = quoted(column), f"cast({quoted(column)} as text)"
+    odd = f"({text} glob '*[^-+0-9.eE ]*' or {text} not glob '*[0-9]*')"
+    number = f"case when typeof({name}) in ('text', 'blob') and {odd} then null else {name} end"
+    return f"coalesce(cast({number} as integer), {MISSING})"
 
 
 def source_of_rows(table: str) -> str:
