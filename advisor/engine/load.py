@@ -190,7 +190,7 @@ def _read_folder(directory: Path) -> tuple[list[Source], list[Problem]]:
         return [Source(str(directory / name), data=plain("rules", name)) for name in known], []
     files = _files(directory)
     if (size := sum(p.stat().st_size for p in files if p.is_file())) > MOST_RULES_BYTES:
-        what = f"holds {size >> 20} MB of rules, at most {MOST_RULES_BYTES >> 20}; name a folder of fewer"
+        what = f"holds {-(-size >> 20)} MB of rules, at most {MOST_RULES_BYTES >> 20}; name a folder of fewer"
         return [], [Problem(str(directory), 0, what)]
     misnamed = list(_misnamed(directory))
     if not files and not misnamed:

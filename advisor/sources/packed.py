@@ -59,8 +59,9 @@ def unpack(
         while chunk := packed.read(_CHUNK):
             done += len(chunk)
             if done > most + _CHUNK:
+                limit = f"{most >> 20:,} MB" if most >= 1 << 20 else f"{most:,} bytes"
                 raise InputError(
-                    f"{shown}: unpacks to more than {most >> 20:,} MB, which its header or its size "
+                    f"{shown}: unpacks to more than {limit}, which its header or its size "
                     "does not allow; if it is right, unpack it yourself"
                 )
             if shutil.disk_usage(copy.parent).free < _SPARE_BYTES + len(chunk):

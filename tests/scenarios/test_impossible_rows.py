@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import advisor
+from advisor.errors import InputError
 from advisor.model.findings import Diagnosis
 from tests.builder import KERNEL, RUNTIME, Export
 from tests.kineto_builder import Profile
@@ -567,3 +568,11 @@ def test_one_event_of_pytorch_without_a_time_is_counted_alone(tmp_path: Path) ->
     d = advisor.diagnose(path)
     assert "damaged-capture" not in ranked(d)
     assert [(r.count, r.rows) for r in d.inputs[0].ledger if r.table == "kernels"] == [(1, 200)]
+
+
+def test_a_list_whose_operations_all_last_less_than_nothing_is_no_table(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    lines = [f"{i * 20_000},-5,{i + 1},NVIDIA H200 (0),1,7,gemm" for i in range(50)]
+    path.write_text("\n".join(["Start (ns),Duration (ns),CorrId,Device,Ctx,Strm,Name", *lines, ""]))
+    with pytest.raises(InputError, match="no readable table of nsys stats"):
+        advisor.diagnose(path)

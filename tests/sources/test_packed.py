@@ -10,6 +10,7 @@ import pytest
 
 from advisor.errors import InputError
 from advisor.sources import packed
+from tests.builder import Export
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +29,14 @@ def unpacked(content: bytes, folder: Path) -> bytes:
 def test_what_shrinks_as_traces_do_is_unpacked(tmp_path: Path) -> None:
     content = os.urandom(100_000) + bytes(3 << 20)
     assert unpacked(content, tmp_path) == content
+
+
+def test_a_small_database_that_holds_more_than_its_header_says(tmp_path: Path) -> None:
+    """The limit is told in a unit that it reaches."""
+    head = bytearray(Export().kernel(0).write(tmp_path / "t.sqlite").read_bytes())
+    stated = len(head)
+    with pytest.raises(InputError, match=f"unpacks to more than {stated:,} bytes, which its header"):
+        unpacked(bytes(head) + bytes(3 << 20), tmp_path)
 
 
 def test_more_than_200_times_its_size_is_refused(tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def _open(path: Path) -> Workbook:
         with zipfile.ZipFile(path) as package:
             size = sum(member.file_size for member in package.infolist())
             if size > MOST_BYTES:
-                raise ValueError(f"{size >> 20} MB when unpacked, at most {MOST_BYTES >> 20}")
+                raise ValueError(f"{-(-size >> 20)} MB when unpacked, at most {MOST_BYTES >> 20}")
             tags = sum(package.read(name).count(b"<") for name in package.namelist())
         if tags > _MOST_TAGS:
             raise ValueError(f"{tags:,} tags of XML, at most {_MOST_TAGS:,}")

@@ -90,7 +90,7 @@ class RawTable(Struct):
                         row[column.field] = value
         except ValueError:
             return None
-        known = ("count", "total", "average", "least", "most")
+        known = ("count", "total", "average", "least", "most", "duration")
         possible = all(0 <= row.get(n, 0) < _MOST_NS for n in known)
         return row if (row.get("name") or row.get("range")) and possible else None
 
