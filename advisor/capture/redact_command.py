@@ -21,7 +21,7 @@ _NUMBER = re.compile(r"[-+]?[\d.][\d.,:]{0,99}(?:[eE]-?\d{1,3})?(?:[kKMGTP]i?[bB
 #: Of more digits in a row a number counts nothing: it is a telephone number, or the number of a card.
 _LONG = re.compile(r"\d{10}")
 _HUB = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
-_SCRIPT = re.compile(r"\S+\.(?:py|pyc|sh|so|exe|ipynb|jar|js|ts|rb|pl|lua)")
+_SCRIPTS = frozenset({"py", "pyc", "sh", "so", "exe", "ipynb", "jar", "js", "ts", "rb", "pl", "lua"})
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]{0,79}")
 _SIGNS = re.compile(r"[&|;<>()\\]{1,3}")
 _VARIABLE = re.compile(r"\+{0,2}[A-Za-z_][\w.-]{0,79}")
@@ -188,7 +188,9 @@ def _word(word: str, before: Sequence[str], scrubber: Scrubber) -> str:
     if re.search(r"\s", word):
         return MARK
     # The text of a path has no folders any more; of another word it is what it was.
-    if _SCRIPT.fullmatch(word) or _HUB.fullmatch(word) or word[:1] in ("/", "~", ".") or ":\\" in word[:3]:
+    stem, _, ending = word.rpartition(".")
+    script = bool(stem) and ending in _SCRIPTS
+    if script or _HUB.fullmatch(word) or word[:1] in ("/", "~", ".") or ":\\" in word[:3]:
         return scrubber.text(without_credential(word, before))
     return word if re.fullmatch(r"[a-z][\w.-]{0,40}==[\d.]{1,20}", word) else MARK
 
