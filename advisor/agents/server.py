@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from advisor import __version__
-from advisor.agents.tools import Tools, rule_page, text
+from advisor.agents.tools import Tools, rule_page, shortened, text
 from advisor.engine.load import load_rules
 from advisor.errors import AdvisorError, InputError
 from advisor.knowledge.package_data import page_of_docs
@@ -33,12 +33,27 @@ def serve(tools: Tools) -> None:
 def server(tools: Tools) -> MCPServer:
     try:
         from mcp.server.mcpserver import MCPServer
+        from mcp.server.mcpserver.exceptions import ResourceError, ToolError
         from mcp.types import ToolAnnotations
     except ImportError as error:
         raise InputError("advisor mcp needs the MCP SDK: pip install 'inference-advisor[mcp]'") from error
-    made = MCPServer(
-        "inference-advisor", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING"
-    )
+
+    class Bounded(MCPServer):
+        """Bounds the errors of the SDK as well, which repeat wrong arguments and unknown names."""
+
+        async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+            try:
+                return await super().call_tool(name, arguments, context)
+            except ToolError as error:
+                raise type(error)(shortened(str(error))) from error.__cause__
+
+        async def read_resource(self, uri: Any, context: Any = None) -> Any:
+            try:
+                return await super().read_resource(uri, context)
+            except ResourceError as error:
+                raise type(error)(shortened(str(error))) from error.__cause__
+
+    made = Bounded("inference-advisor", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING")
     for name in VERBS:
         read_only = ToolAnnotations(read_only_hint=True, open_world_hint=False)
         tool = _tool(tools, getattr(tools, name))

@@ -37,6 +37,16 @@ def text(document: Any) -> str:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
+def shortened(words: str, letters: int = LETTERS) -> str:
+    """The beginning of a text, in at most this many letters of JSON."""
+    if size(words) <= letters:
+        return words
+    kept = words[:letters]
+    while (excess := size(kept) + 1 - letters) > 0:  # escaped letters take up to six
+        kept = kept[: len(kept) - max(excess // 6, 1)]
+    return f"{kept}…"
+
+
 def without_empty(value: Any) -> Any:
     """The document without nulls and empty lists, which carry no information."""
     if isinstance(value, dict):
@@ -277,8 +287,8 @@ class Tools:
         return redact or self._redact
 
     def error_text(self, error: Exception, redact: bool) -> str:
-        """The error as shown to the caller."""
-        return _scrubber().text(str(error)) if self._redacts(redact) else str(error)
+        """The error as shown to the caller, of bounded size."""
+        return shortened(_scrubber().text(str(error)) if self._redacts(redact) else str(error))
 
     @staticmethod
     def _diagnosed(file: Path, _mtime: int, _size: int, options: Options) -> Diagnosis:
@@ -287,12 +297,13 @@ class Tools:
         return diagnose(file, options)
 
     def _file(self, path: str) -> Path:
-        """The capture, which must be below one of the roots, links resolved."""
+        """The capture, which must be below one of the roots with all that is read of it, links resolved."""
         try:
             places = [(root, Path(os.path.realpath(root / path))) for root in self.roots]
             below = [(root, real) for root, real in places if real.is_relative_to(root)]
             for _, real in below:
                 if real.exists():
+                    self._hold_below(real, path)
                     return real
         except (OSError, ValueError) as error:  # a name that is too long, or that no file can have
             why = getattr(error, "strerror", None) or error
@@ -300,6 +311,17 @@ class Tools:
         if below:
             raise InputError(f"{path}: no such file below {', '.join(str(root) for root, _ in below)}")
         raise InputError(f"{path}: outside the folders that this server may read")
+
+    def _hold_below(self, real: Path, path: str) -> None:
+        """Raise InputError where what belongs to a capture lies elsewhere: files of a folder, the journals of
+        a database."""
+        journals = [real.with_name(real.name + end) for end in ("-wal", "-journal")]
+        for part in (*journals, *(real.iterdir() if real.is_dir() else ())):
+            place = Path(os.path.realpath(part))
+            if part.is_symlink() and not any(place.is_relative_to(root) for root in self.roots):
+                raise InputError(
+                    f"{path}: with {part.name}, a link out of the folders that this server may read"
+                )
 
     def _answer(self, document: dict[str, Any], redact: bool) -> dict[str, Any]:
         # Before long texts are cut: no pattern recognises half a secret.

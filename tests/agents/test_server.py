@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from advisor.agents.server import PAGES, VERBS
-from advisor.agents.tools import LETTERS
+from advisor.agents.tools import LETTERS, size
 from advisor.cli.main import main
 from tests.builder import Export
 from tests.captures import EXAMPLES
@@ -83,6 +83,38 @@ def test_redaction_on_request_and_always(tmp_path: Path, options: tuple[str, ...
 
     for text in ask(questions, tmp_path, *options):
         assert "carol" not in text
+
+
+def test_errors_are_bounded_whoever_words_them() -> None:
+    """Ours repeat names, those of the SDK the arguments and names that are wrong."""
+    long = "x" * 50_000
+
+    async def questions(client: Any) -> None:
+        calls: list[tuple[str, dict[str, Any]]] = [
+            ("show", {"path": CAPTURE, "code": long}),
+            ("explain", {"code": long}),
+            ("whatif", {"path": CAPTURE, "fixes": [long]}),
+            ("whatif", {"path": CAPTURE, "fixes": list(range(5_000))}),
+            ("diagnose", {"path": CAPTURE, "phase": long}),
+            ("diagnose", {"path": "../" * 20_000}),
+            ("stats", {"path": CAPTURE, "report": long}),
+            ("plan", {"goal": long}),
+            ("diagnose", {"path": CAPTURE, "limit": long}),
+            (long, {}),
+        ]
+        for name, arguments in calls:
+            found = await client.call_tool(name, arguments)
+            assert found.is_error, (name[:20], list(arguments))
+            assert sum(size(c.text) for c in found.content) <= LETTERS, (name[:20], list(arguments))
+        for uri in (f"advisor://rules/{long}", f"advisor://docs/{long}", f"advisor://{long}"):
+            with pytest.raises(MCPError) as caught:
+                await client.read_resource(uri)
+            assert len(caught.value.error.message) <= LETTERS
+
+    pytest.importorskip("mcp.server.mcpserver")
+    from mcp import MCPError
+
+    ask(questions)
 
 
 def test_a_root_that_is_no_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

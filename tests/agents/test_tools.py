@@ -11,6 +11,7 @@ import pytest
 
 from advisor.agents.tools import LETTERS, Tools, bounded, size
 from advisor.errors import InputError
+from tests.builder import Export
 from tests.captures import EXAMPLES
 
 CAPTURE = "decode_h2d_pageable.sqlite.xz"
@@ -90,6 +91,49 @@ def test_what_lies_outside_the_roots_is_not_read(path: str, tmp_path: Path) -> N
     (tmp_path / "link").symlink_to("/etc/passwd")
     with pytest.raises(InputError, match="outside the folders that this server may read"):
         Tools([tmp_path]).doctor(path)
+
+
+def test_an_export_whose_files_lie_elsewhere_is_not_read(tmp_path: Path) -> None:
+    """Below a root is the folder, and each file that is read of it."""
+    pytest.importorskip("pyarrow", reason="the extra [arrow] is not installed")
+    from tests.sources.test_nsys_columnar import exported
+
+    (tmp_path / "root").mkdir()
+    sqlite = Export().gpu().process(100).launch(0).write(tmp_path / "a.sqlite")
+    own = exported(sqlite, tmp_path / "root" / "own")
+    tools = Tools([tmp_path / "root"])
+    assert tools.doctor("own")["sentence"]
+    apart = exported(sqlite, tmp_path / "apart")
+    (tmp_path / "root" / "links").mkdir()
+    for file in apart.iterdir():
+        (tmp_path / "root" / "links" / file.name).symlink_to(file)
+    with pytest.raises(
+        InputError, match=r"^links: with \w+.parquet, a link out of the folders that this server"
+    ):
+        tools.doctor("links")
+    kernels = own / "CUPTI_ACTIVITY_KIND_KERNEL.parquet"
+    kernels.unlink()
+    kernels.symlink_to(apart / kernels.name)
+    with pytest.raises(InputError, match=f"^own: with {kernels.name}, a link out of"):
+        tools.doctor("own")
+    assert Tools([tmp_path / "root", apart]).doctor("links")["sentence"]  # another root has them
+
+
+@pytest.mark.parametrize("end", ["-wal", "-journal"])
+def test_a_journal_that_lies_elsewhere_is_not_read(end: str, tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "other").write_bytes(b"elsewhere")
+    Export().gpu().process(100).launch(0).write(tmp_path / "root" / "a.sqlite")
+    (tmp_path / "root" / f"a.sqlite{end}").symlink_to(tmp_path / "other")
+    with pytest.raises(InputError, match=f"^a.sqlite: with a.sqlite{end}, a link out of the folders"):
+        Tools([tmp_path / "root"]).doctor("a.sqlite")
+
+
+def test_errors_are_bounded_like_answers(tools: Tools) -> None:
+    for words in ("x" * 50_000, '"' * 50_000, "\n" * 50_000, "\0" * 50_000, "é" * 50_000, "short"):
+        found = tools.error_text(InputError(words), False)
+        assert size(found) <= LETTERS
+        assert found == words or (found.endswith("…") and size(found) > LETTERS - 20)
 
 
 @pytest.mark.parametrize("path", ["x" * 5_000, "nul\0.sqlite", "half a character \ud800"])
