@@ -23,6 +23,8 @@ from advisor.errors import InputError
 MOST_BYTES = 64 << 20
 #: The same for files written by hand; our own rules have 8 KB.
 MOST_WRITTEN_BYTES = 1 << 20
+#: Longer lines are no lines of a log or a table: they are left out, and counted where lines are.
+LONGEST_LINE = 50_000
 #: Paths of open descriptors (`/dev/stdin`, `<(command)`): a pipe there ends by itself.
 _DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 
@@ -124,6 +126,13 @@ def leads_out(path: Path, root: Path) -> Path | None:
     except (OSError, ValueError):  # a name that no file can have
         return path
     return None
+
+
+def short_lines(text: str) -> tuple[list[str], int]:
+    """The lines of a text that are no longer than `LONGEST_LINE`, and how many are longer."""
+    lines = text.splitlines()
+    kept = [line for line in lines if len(line) <= LONGEST_LINE]
+    return kept, len(lines) - len(kept)
 
 
 def similar(path: Path) -> str:

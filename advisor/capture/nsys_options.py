@@ -12,6 +12,7 @@ from advisor.knowledge.shapes import Flag
 from advisor.knowledge.verb_files import capture_goals
 from advisor.model.capture import Capture
 from advisor.model.capture_plan import FlagText, Pitfall
+from advisor.numerals import read_int
 
 #: Event types of an export -> their names in --trace.
 _SOURCES = {
@@ -101,7 +102,7 @@ def recording_of(
     )
     options += [option for option, was_on in found if was_on]
     release = re.match(r"(\d{4})\.(\d+)", capture.producer_version or "")
-    number = (int(release[1]), int(release[2])) if release else None
+    number = (read_int(release[1]) or 0, read_int(release[2]) or 0) if release else None
     return Recording(tuple(options), known, masked(capture.command), number)
 
 

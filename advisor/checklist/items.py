@@ -33,6 +33,7 @@ from advisor.knowledge.verb_files import ChecklistItem, checklist_items, nsys_ne
 from advisor.model.facts import TRACE, Cell, Fact, FactBase, Scope, Unit
 from advisor.model.findings import ConditionDoc, Diagnosis, Input, Tool
 from advisor.model.review import Answer, CheckEntry, Checklist
+from advisor.numerals import read_int
 
 _NSYS = re.compile(r"Nsight Systems (\d+)\.(\d+)")
 _ENGINE = "input.serving_engine"
@@ -113,7 +114,7 @@ def _nsys_fits(entry: Input) -> bool | None:
     release = _NSYS.search(entry.producer or "")
     if release is None or entry.cuda is None:
         return None
-    return nsys_needed((int(release[1]), int(release[2])), entry.cuda) is None
+    return nsys_needed((read_int(release[1]) or 0, read_int(release[2]) or 0), entry.cuda) is None
 
 
 def checklist(known: CaptureFacts, session: str | None = None, folders: Sequence[Path] = ()) -> Checklist:

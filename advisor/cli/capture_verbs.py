@@ -25,6 +25,7 @@ from advisor.knowledge.engine_signs import engines
 from advisor.knowledge.verb_files import capture_goals, troubleshooting
 from advisor.model.capture_plan import GoalList, TroubleNode, Troubles
 from advisor.model.options import PlanRequest
+from advisor.numerals import read_int
 from advisor.reports import listings
 from advisor.reports.output_file import write_atomic
 
@@ -60,7 +61,7 @@ def capture(
             found = re.fullmatch(r"(20\d\d)\.(\d+)(?:\..*)?", release)
             if found is None:
                 raise InputError(f"--nsys: '{release}' is not a release like 2023.4 (see nsys --version)")
-            request["release"] = int(found[1]), int(found[2])
+            request["release"] = read_int(found[1]) or 0, read_int(found[2]) or 0
         _planned(words, request, settings, command_file)
 
 
@@ -199,7 +200,7 @@ QUESTIONS: tuple[tuple[str, Question, Callable[[str], Any]], ...] = (
 
 
 def _whole(text: str) -> bool | str:
-    return (text.isdigit() and int(text) > 0) or "a whole number, 1 or more"
+    return ((read_int(text) or 0) > 0) or "a whole number, 1 or more"
 
 
 def _words(text: str) -> bool | str:

@@ -18,6 +18,7 @@ from advisor.cli.paths import hold_pipes
 from advisor.config import Settings
 from advisor.errors import InputError, invalid_choice
 from advisor.model.options import format_names, one_of
+from advisor.numerals import read_int
 from advisor.reports.output_file import STDOUT, write_into_folder
 
 if TYPE_CHECKING:
@@ -273,10 +274,11 @@ def lengths(text: str | None) -> tuple[int, int] | None:
     """``1,2048`` -> (1, 2048)"""
     if text is None:
         return None
-    parts = text.replace(" ", "").split(",")
-    if len(parts) != 2 or not all(p.isdigit() for p in parts) or int(parts[0]) >= int(parts[1]):
+    short, _, long = (part.strip() for part in text.partition(","))
+    low, high = (read_int(part) if part.isdecimal() else None for part in (short, long))
+    if low is None or high is None or low >= high:
         raise InputError(f"--tokens: '{text}' is not SHORT,LONG in tokens, such as 1,2048")
-    return int(parts[0]), int(parts[1])
+    return low, high
 
 
 # --- kept diagnoses -----------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from advisor.cli.messages import message, standard_output
 from advisor.cli.paths import hold_pipes
 from advisor.model.options import Flag, Kind, format_names, format_writer, one_of
+from advisor.numerals import read_int
 from advisor.reading import READING, held
 from advisor.reports.output_file import STDOUT, check_suffix, check_targets, write_atomic
 
@@ -111,7 +112,7 @@ def write_page(write: Callable[[Page], None], output: Path | None = None, force:
         write_bytes(text.encode("utf-8", "replace"), output, force)
         return
     asked = os.environ.get("COLUMNS", "")
-    width = int(asked) if asked.isdigit() else 0
+    width = max(read_int(asked) or 0, 0)
     if forced or sys.stdout.isatty():
         from rich.console import Console
 

@@ -23,6 +23,7 @@ from advisor.metrics.window import warmup_steps
 from advisor.metrics.workload import NO_KERNELS, TRAINING, UNKNOWN
 from advisor.model.arrays import median_of
 from advisor.model.numbers import percent
+from advisor.numerals import read_int
 from advisor.sources.schema import OPERATIONS, Call
 
 _EVENT_TABLES = (
@@ -116,7 +117,7 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
     if capture.command:
         _command(" ".join(capture.command), out)
     if capture.schema_version:
-        version = tuple(int(p) for p in re.findall(r"\d+", capture.schema_version)[:2])
+        version = tuple(read_int(p) or 0 for p in re.findall(r"\d+", capture.schema_version)[:2])
         out.put("capture.schema_known", len(version) == 2 and (2, 9) <= version <= (3, 30))
     _workload(a, out)
     if trace.has("api_calls"):

@@ -22,6 +22,7 @@ from advisor.metrics.workload import ran_on
 from advisor.model.arrays import Array, among, distinct, where
 from advisor.model.facts import Value
 from advisor.model.numbers import session_time
+from advisor.numerals import read_int
 from advisor.sources.schema import MISSING, Call, base_name
 from advisor.sources.trace import TIMELESS
 
@@ -203,7 +204,8 @@ def _left_out(a: Analysis, out: FactWriter) -> list[Sign]:
 def _reported(out: FactWriter, texts: list[str], rows: int) -> list[Sign]:
     """Losses reported by the profiler."""
     losses = [t for t in texts if _LOST.search(t) and not _NOT_LOSS.search(t)]
-    counts = [int(found[0].replace(",", "")) for t in losses if (found := _COUNT.search(t))]
+    caught = [read_int(found[0]) for t in losses if (found := _COUNT.search(t))]
+    counts = [count for count in caught if count is not None]
     out.put("capture.lost_event_count", len(losses))
     out.put("capture.uncounted_loss_count", len(losses) - len(counts))
     lost_share = sum(counts) / max(sum(counts) + rows, 1)

@@ -20,6 +20,7 @@ from advisor.metrics.phases import step_sizes, step_times
 from advisor.metrics.waited import kv_transfers
 from advisor.model.arrays import median_of
 from advisor.model.numbers import first_few
+from advisor.numerals import read_int
 from advisor.sources.schema import MISSING
 
 #: This many sizes of steps are named.
@@ -53,7 +54,7 @@ def batch_facts(a: Analysis, out: FactWriter) -> None:
     batch = median_of(held)
     command = " ".join(a.trace.capture.command or ())
     limits = [e.batch_limit for e in engines().values() if e.batch_limit]
-    found = {int(hit[1]) for text in limits if (hit := re.search(text, command))}
+    found = {read_int(hit[1]) for text in limits if (hit := re.search(text, command))}
     out.put("serving.decode_batch", batch)
     if len(found) == 1 and (limit := found.pop()):
         out.put("serving.batch_fill_ratio", min(batch / limit, 1.0))

@@ -34,6 +34,7 @@ from advisor.model.capture import Device
 from advisor.model.gain import Option
 from advisor.model.kernel_labels import kernel_label
 from advisor.model.numbers import percent
+from advisor.numerals import read_int
 
 # --- engines/*.yaml and actions.yaml ---------------------------------------------------------------
 
@@ -287,7 +288,7 @@ class WorkloadFile(File):
     def layer(self, text: str) -> tuple[int | None, str]:
         """The number of the layer named by a range, and the text that follows it (all without a number)."""
         hit = re.search(self.layers, text)
-        return (int(hit[1]), text[hit.end() :]) if hit else (None, text)
+        return (read_int(hit[1]), text[hit.end() :]) if hit else (None, text)
 
     def part(self, text: str) -> LayerPart | None:
         """The part of a layer named by a range or a class of modules."""

@@ -32,6 +32,7 @@ from advisor.knowledge.shapes import (
     StepFile,
 )
 from advisor.model.findings import Finding, Reference, Threshold
+from advisor.numerals import read_int
 
 _T = TypeVar("_T", bound=Data)
 _R = TypeVar("_R")
@@ -224,7 +225,7 @@ class StepPatterns:
         if found is None:
             return None
         entry = self._steps[found[0]]
-        n = {k: int(v) for k, v in found[1].groupdict().items() if v}
+        n = {k: number for k, v in found[1].groupdict().items() if (number := read_int(v)) is not None}
         phase = entry.phase
         if phase == "from_groups":
             phase = _phase(n.get("context", 0), n.get("generation", 0))

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
+from advisor.numerals import read_int
+
 _ANONYMOUS = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\(anonymous\)|_GLOBAL__N_\w{0,200})::")
 #: The part after the function in names of kernels that CuTe DSL builds: its operands.
 _OPERANDS = re.compile(r"_object_at_.*", re.DOTALL)
@@ -114,8 +116,9 @@ def _of_mangled(name: str) -> FunctionName:
         if length := step["length"]:
             if opened and opened[-1] == "L":
                 continue  # the value of a literal of a named type
-            part = name[at : at + int(length)]
-            at += int(length)
+            size = read_int(length) or 0
+            part = name[at : at + size]
+            at += size
             (inside if "I" in opened else own).append(part)
         elif step["open"]:
             opened.append(step["open"])

@@ -214,7 +214,7 @@ class Recognise(Data):
 
 def release(text: str | None) -> tuple[int, ...] | None:
     """``0.5.20`` as numbers that compare; None for anything but a release, such as ``CUDA 11.8``."""
-    found = re.match(r"\d+(?:\.\d+)*", text or "")
+    found = re.match(r"\d{1,18}(?:\.\d{1,18})*", text or "")
     return tuple(int(n) for n in found[0].split(".")) if found else None
 
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 from advisor.errors import InputError
 from advisor.metrics.host import Ranges
 from advisor.model.numbers import session_time
+from advisor.numerals import read_int
 
 _UNITS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 #: Characters of a time; a number of some 300 digits is infinite.
@@ -66,15 +67,16 @@ def nvtx_window(text: str, ranges: Ranges) -> tuple[int, int]:
             hint = ": the capture holds no NVTX ranges (record with --trace=cuda,nvtx)"
         raise InputError(f"--nvtx: no range is named '{name}'{hint}")
     rows = ranges.rows(chosen)
-    mine = rows["domain"] == int(domain) if domain.isdigit() else slice(None)
+    mine = rows["domain"] == number if (number := read_int(domain)) is not None else slice(None)
     start, end = rows["start"][mine], rows["end"][mine]
     if len(start) == 0:
         raise InputError(f"--nvtx: range '{name}' has no occurrence in domain {domain}")
     if not index:
         return int(start.min()), int(end.max())
-    if not index.isdigit() or int(index) >= len(start):
+    at = read_int(index)
+    if at is None or not 0 <= at < len(start):
         raise InputError(f"--nvtx: '{name}' occurs {len(start)} times; INDEX counts from 0")
-    return int(start[int(index)]), int(end[int(index)])
+    return int(start[at]), int(end[at])
 
 
 def _longest(ranges: Ranges, shown: int = 8) -> str:

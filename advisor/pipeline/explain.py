@@ -38,6 +38,7 @@ from advisor.model.facts import ASKED_BY, Fact, Scope
 from advisor.model.findings import Finding, Input, Tool, named
 from advisor.model.numbers import found_and_noted, percent
 from advisor.model.rules import RuleSpec
+from advisor.numerals import read_int
 from advisor.pipeline import document
 from advisor.pipeline.diagnose import Analysed, Options, Progress, analyse, analysis_of, conclusions
 from advisor.pipeline.given import given_step_ns, given_weights
@@ -55,7 +56,7 @@ def explain(
     chosen = options or Options()
     if code.isdecimal():
         with analyse(path, chosen, progress) as done:
-            return explanation(done, rank=int(code))
+            return explanation(done, rank=read_int(code) or 0)
     rule = load_rule(code, builtin_dir(), *chosen.rules)
     if rule.subject != "trace":
         verb = ASKED_BY.get(rule.subject, "compare")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from advisor.errors import InputError
 from advisor.model.capture import Capture
+from advisor.numerals import read_int
 
 #: `report_rank3.sqlite`, `worker3_step_12.pt.trace.json`, `rank-003.json.gz`.
 _NAMED = tuple(re.compile(rf"(?i)(?<![a-z]){word}[-_.=]?(\d+)(?!\d)") for word in ("rank", "worker"))
@@ -27,7 +28,7 @@ def rank_in_name(path: Path) -> int | None:
     for name in (path.name, path.absolute().parent.name):
         for pattern in _NAMED:
             if hits := pattern.findall(name):
-                return int(hits[-1])
+                return read_int(hits[-1])
     return None
 
 
@@ -85,6 +86,10 @@ def _plan(paths: Sequence[Path], numbers: Sequence[int | None], why: str) -> Pla
         """By rank, else by name, `r2` before `r10`."""
         rank, path = pair
         parts = [p for p in _DIGITS.split(str(path)) if p]
-        return rank is None, rank or 0, [(0, int(p), "") if p.isdigit() else (1, 0, p) for p in parts]
+        return (
+            rank is None,
+            rank or 0,
+            [(0, n, "") if (n := read_int(p)) is not None else (1, 0, p) for p in parts],
+        )
 
     return Plan(tuple(sorted(zip(numbers, paths, strict=True), key=place)), why)

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from advisor.errors import InputError, near
 from advisor.model.run import Run
+from advisor.numerals import read_int
 from advisor.reading import parse_saved, read_bytes
 from advisor.recording.seal import sealed
 from advisor.recording.watch import size_of
@@ -38,7 +39,7 @@ def new(folder: Path, name: str | None) -> Path:
         raise InputError(f"'{name}' cannot name a run: use letters, digits, dots, dashes and underscores")
     try:
         runs.mkdir(parents=True, exist_ok=True)
-        numbers = [int(p.name[4:]) for p in runs.glob("run-*") if p.name[4:].isdigit()]
+        numbers = [read_int(p.name[4:]) or 0 for p in runs.glob("run-*")]
         number = max(numbers, default=0) + 1
         while True:
             made = runs / (name or f"run-{number}")

@@ -13,6 +13,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from advisor.errors import InputError
+from advisor.numerals import read_int
 from advisor.recording.server import Engine, Pace
 from advisor.recording.watch import Notify, size_text
 
@@ -110,7 +111,7 @@ def _is_whole(path: Path) -> bool:
 def kept(path: Path, found: Sequence[Path], folder: Path) -> Path:
     """The trace in the folder of the run, under a name that says its rank where the server's own does so in
     its way; a link where that is possible, so that nothing is there twice."""
-    ranks = {p: int(hit[1]) for p in found if (hit := _OWN_RANK.search(p.name))}
+    ranks = {p: read_int(hit[1]) for p in found if (hit := _OWN_RANK.search(p.name))}
     name = path.name
     if len({*ranks.values()}) == len(found) > 1 and not _RANK.search(name):
         name = f"rank{ranks[path]}_{name}"

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 from advisor.errors import InputError
 from advisor.model.capture import Capture
+from advisor.numerals import read_int
 from advisor.reading import SAVED, Scratch, held, similar
 from advisor.sources.found import Found
 from advisor.sources.kineto.decode import EXPORT_HINT as WRITE
@@ -312,7 +313,7 @@ def peek(path: Path) -> Capture:
         info = None  # reported when it is read
     text = info[1] if info else b""
     found = {n: re.search(rb'"%s"\s*:\s*(\d+)' % n.encode(), text) for n in ("rank", "world_size")}
-    numbers: dict[str, Any] = {name: int(number[1]) for name, number in found.items() if number}
+    numbers: dict[str, Any] = {name: read_int(number[1].decode()) for name, number in found.items() if number}
     return Capture(path=str(path), format="kineto-json", **numbers)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.model.arrays import begins_run, distinct, merged
+from advisor.numerals import read_int
 from advisor.sources.kineto.decode import Inexact
 from advisor.sources.schema import (
     COPY_KINDS,
@@ -153,7 +154,8 @@ def integer(value: Any) -> int:
     """A whole number, also from text such as `stream 7`; MISSING for anything else."""
     if isinstance(value, str):
         digits = value.strip().rpartition(" ")[2]
-        value = int(digits) if digits.isascii() and digits.isdigit() else MISSING
+        number = read_int(digits) if digits.isascii() and digits.isdigit() else None
+        value = MISSING if number is None else number
     if isinstance(value, float | Decimal):
         try:
             value = int(value)
@@ -173,7 +175,7 @@ def rank_label(pid: Any) -> str | None:
 
 def rank_order(label: str) -> tuple[int, ...]:
     """Ranks in the order of the merged file: by data, expert, pipeline, then tensor parallelism."""
-    parts = {part[:2]: int(part[2:]) for part in label.split("-")}
+    parts = {part[:2]: read_int(part[2:]) or 0 for part in label.split("-")}
     return tuple(parts.get(kind, 0) for kind in ("DP", "EP", "PP", "TP"))
 
 

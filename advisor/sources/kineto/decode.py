@@ -23,7 +23,11 @@ _NO_NUMBER = re.compile(rb"(?<=[:\[,\s])(?:-?(?:inf(?:inity)?|nan)|N/A)(?=\s*[,}
 #: A comma before a closing bracket, left behind by scripts that cut a trace; texts are kept, also one
 #: that never ends: searching for its end from each quote would take quadratic time.
 _LAST_COMMA = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|,(?=\s*[\]}])', re.S)
-_ESCAPE = re.compile(rb'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
+#: Whole escapes, pairs of surrogates as one; half of a pair, which Python writes of a cut name; a lone \.
+_ESCAPE = re.compile(
+    rb'\\(?:(["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}'
+    rb"|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|(u[dD][89a-fA-F][0-9a-fA-F]{2}))|\\"
+)
 _CONTROL = bytes(range(0x20))
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BLANK = bytes.maketrans(_CONTROL, b" " * len(_CONTROL))
@@ -234,10 +238,10 @@ def _decoded(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:
 
 
 def _mended(data: bytes) -> bytes:
-    """JSON without bare `inf`, `N/A`, control characters, lone backslashes, invalid UTF-8 and a last
-    comma."""
+    """JSON without bare `inf`, `N/A`, control characters, lone backslashes and surrogates, invalid UTF-8
+    and a last comma."""
     data = _NO_NUMBER.sub(b"null", data.translate(_BLANK))
-    data = _ESCAPE.sub(lambda found: found[0] if found[1] else rb"\\", data)
+    data = _ESCAPE.sub(lambda found: found[0] if found[1] else rb"\ufffd" if found[2] else rb"\\", data)
     data = _LAST_COMMA.sub(lambda found: b"" if found[0] == b"," else found[0], data)
     return data.decode("utf-8", "replace").encode()
 

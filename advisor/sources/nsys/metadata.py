@@ -11,6 +11,7 @@ import numpy as np
 
 from advisor.model.arrays import distinct
 from advisor.model.capture import Capture, Device, Recorder
+from advisor.numerals import read_int
 from advisor.sources.nsys import table_map as nsys
 from advisor.sources.schema import MISSING, Ints, Owner, cuda_version
 from advisor.sources.trace import RawTables, rows_of
@@ -115,7 +116,7 @@ def read_capture(raw: RawTables, format_name: str, warnings: Iterable[str], zero
         duration_ns=_first_int(raw, "ANALYSIS_DETAILS", "duration"),
         driver=_driver_version(machine.get("NvDriverVersion")),
         under_wsl=_under_wsl(machine),
-        cuda=cuda_version(int(cuda)) or cuda if cuda.isdigit() else cuda or None,
+        cuda=cuda_version(read_int(cuda) or 0) or cuda or None,
         command=_command(recorded),
         environment_names=tuple(sorted({text.partition("=")[0] for text in environment})),
         options=options,
@@ -191,7 +192,7 @@ def _options(recorded: list[tuple[str, str]]) -> dict[str, str]:
 def _command(recorded: list[tuple[str, str]]) -> tuple[str, ...]:
     fields = dict(recorded)
     named = ((re.fullmatch(r"PROCESS_0:ARGUMENT_(\d+)", key), value) for key, value in fields.items())
-    arguments = sorted((int(hit[1]), value) for hit, value in named if hit)
+    arguments = sorted((read_int(hit[1]) or 0, value) for hit, value in named if hit)
     command = fields.get("PROCESS_0:COMMAND")
     return ((command,) if command else ()) + tuple(value for _, value in arguments)
 
@@ -208,8 +209,8 @@ def _rank(raw: RawTables, environment: list[str]) -> tuple[int | None, int | Non
     ranks = {rank for (rank,) in rows_of(raw, "MPI_RANKS", rank=object)} - {None}
     texts = {name: value.strip('"') for name, _, value in (text.partition("=") for text in environment)}
     stated = ((texts.get(r, ""), texts.get(s, "")) for r, s in _RANK_VARIABLES)
-    known = ((int(r), int(s)) for r, s in stated if r.isdigit() and s.isdigit())
-    rank, size = next(known, (None, None))
+    known = ((read_int(r), read_int(s)) for r, s in stated if r.isdigit() and s.isdigit())
+    rank, size = next((pair for pair in known if None not in pair), (None, None))
     if ranks:
         rank = int(min(ranks)) if len(ranks) == 1 else None
     return rank, size
@@ -283,9 +284,10 @@ def _under_wsl(machine: Mapping[str, str]) -> bool | None:
     if "microsoft" in system or "wsl" in system:
         return True
     branch, dot, _ = machine.get("NvDriverVersion", "").partition(".")
-    if not dot or not branch.isdigit() or machine.get("SoftwarePlatform") != "L4X":
+    number = read_int(branch)
+    if not dot or number is None or machine.get("SoftwarePlatform") != "L4X":
         return None
-    return int(branch) > 450 and int(branch) % 5 != 0
+    return number > 450 and number % 5 != 0
 
 
 def _driver_version(text: str | None) -> str | None:

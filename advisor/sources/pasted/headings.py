@@ -8,6 +8,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from advisor.numerals import read_float
+
 #: Heading of a list of operations, of nsys or nvprof, in lower case without its unit -> our column.
 LISTED = {
     "start": "start",
@@ -179,7 +181,9 @@ def number(text: str) -> float:
         plain = plain.replace(",", "")
     elif re.fullmatch(r"[-+]?\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?", plain):
         plain = plain.replace(".", "").replace(",", ".")
-    return float(plain.replace(",", ".")) * scale
+    if (value := read_float(plain.replace(",", "."))) is None:
+        raise ValueError(text)
+    return value * scale
 
 
 def spaced(line: str, columns: Sequence[Column | None]) -> list[str] | None:

@@ -10,6 +10,7 @@ import string
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from advisor.numerals import read_float
 from advisor.sources.pasted.headings import Column, number, scale_of
 
 #: A space that only separates thousands (U+00A0, U+2007, U+2009, U+202F) or an apostrophe of any kind.
@@ -45,12 +46,14 @@ def read(text: str, way: int) -> float:
     digits = digits.rstrip()
     if not (_POINT, _COMMA)[way].fullmatch(digits):
         if re.fullmatch(r"[-+]?[\d.,]+[eE][-+]?\d+", text):
-            return float(text.replace(",", "."))
+            return number(text)
         raise ValueError(text)
     plain = re.sub("[,' ]" if way == 0 else "[.' ]", "", digits).replace(",", ".")
     if unit and scale_of(unit) == 1.0 and unit not in ("ns", "nsec", "b", "bytes", "%"):
         raise ValueError(text)
-    return float(plain) * scale_of(unit)
+    if (value := read_float(plain)) is None:
+        raise ValueError(text)
+    return value * scale_of(unit)
 
 
 def adds_up(row: dict[str, Any]) -> bool:

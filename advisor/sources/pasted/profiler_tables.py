@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
+from advisor.numerals import read_float
 from advisor.sources.pasted.wrapped import unwrapped_between
 
 #: Heading -> our field, most specific first; `(\w+)` is the name of the backend.
@@ -221,10 +222,10 @@ def _added(table: ProfilerTable, cells: dict[str, str] | None) -> bool:
         return False
     try:
         values = {f: _nanoseconds(cells[f]) for f in _TIMES if f in cells}
-        count = float(cells["count"].replace(",", ""))
+        count = read_float(cells["count"])
     except ValueError:
         return False
-    if not 0 < count < 2**53 or any(abs(v) >= 2**63 for v in values.values()):
+    if count is None or not 0 < count < 2**53 or any(abs(v) >= 2**63 for v in values.values()):
         return False
     table.negative += sum(v < 0 for v in values.values())
     times = {f: max(v, 0.0) for f, v in values.items() if f not in ("average", "device_average")}
@@ -258,7 +259,9 @@ def _nanoseconds(text: str) -> float:
     number = hit[1]
     # Python prints a point; a spreadsheet may have put a comma in its place, or one between thousands.
     number = number.replace(",", "") if "." in number else number.replace(",", ".")
-    return float(number) * _UNITS[hit[2]]
+    if (value := read_float(number)) is None:
+        raise ValueError(text)
+    return value * _UNITS[hit[2]]
 
 
 def _export_fields(line: str) -> dict[str, int] | None:

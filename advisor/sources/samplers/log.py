@@ -14,18 +14,20 @@ import numpy as np
 
 from advisor.errors import InputError
 from advisor.model.capture import Capture, Device, Recorder
-from advisor.reading import decoded
+from advisor.reading import decoded, short_lines
 from advisor.sources.nsys.samples import with_coarser
+from advisor.sources.ranges import possible, share_factor
 from advisor.sources.samplers import rows as log_rows
 from advisor.sources.samplers.layouts import Row
 from advisor.sources.samplers.rows import Stamp, measured, number, read_stamp
 from advisor.sources.schema import FLOAT_COLUMNS, TABLES, Ints
-from advisor.sources.trace import Around, Columns, InMemory, Source
+from advisor.sources.trace import Around, Columns, InMemory, Ledger, Source
 
 RECORDER = Recorder(clock="times from the first sample of the log on", samples_only=True)
 #: Period of samplers that print no time: the default of both `dmon` tools.
 _DEFAULT_PERIOD_NS = 1_000_000_000
 _DAY_NS = 86_400 * 10**9
+_LAST_GPU = 1_000_000
 #: More than a hundred years from 1970: no clock shows it, and differences would leave 64 bits.
 _LAST_NS = 2**62
 
@@ -58,6 +60,8 @@ class SampleLog(InMemory):
         super().__init__()
         if not samples:
             raise InputError(f"{path}: a {format_name} log without a single sample")
+        found, lines = len(samples), max(lines, len(samples))
+        samples = _possible(path, format_name, samples, self.ledger)
         stamps = [s.stamp for s in samples if s.stamp is not None]
         dated = len(stamps) == len(samples) and all(s.dated for s in stamps)
         self.local = not all(s.zoned for s in stamps)
@@ -73,7 +77,7 @@ class SampleLog(InMemory):
             for d in sorted({s.device for s in samples})
         )
         warning = "the log has no time stamps: its samples are taken to be a second apart"
-        tool, lost = format_name.split()[0], lines - len(samples)
+        tool, lost = format_name.split()[0], lines - found
         self.capture = Capture(
             path=str(path),
             format=format_name,
@@ -109,6 +113,8 @@ def read_log(path: Path, shown: Path | None = None) -> SampleLog:
         samples = list(_samples(shown, log_rows.rows(lines, kind)))
         if kind == log_rows.OWN:
             samples = _with_shares(samples)
+        elif kind not in (log_rows.SMI_CSV, log_rows.SMI_DMON, log_rows.SMI_SCREENS, log_rows.TEGRASTATS):
+            samples = _with_ratios(samples)
         one_a_line = kind not in (log_rows.LONG, log_rows.SMI_SCREENS, log_rows.EXPORTER)
         return SampleLog(shown, kind, samples, _of_samples(lines) if one_a_line else 0)
     except csv.Error as fault:
@@ -131,9 +137,28 @@ def _with_shares(samples: list[Sample]) -> list[Sample]:
     return [s._replace(values={c: v * factors.get(c, 1.0) for c, v in s.values.items()}) for s in samples]
 
 
+def _with_ratios(samples: list[Sample]) -> list[Sample]:
+    """Shares of DCGM's profiling fields are ratios; some exporters state percent under their names."""
+    columns = ("gr_active", "sm_active", "tensor_active", "dram_read")
+    factors = {c: share_factor(s.values[c] for s in samples if c in s.values) for c in columns}
+    return [s._replace(values={c: v * factors.get(c, 1.0) for c, v in s.values.items()}) for s in samples]
+
+
+def _possible(path: Path, kind: str, samples: Sequence[Sample], ledger: Ledger) -> list[Sample]:
+    """The samples whose values can be; InputError if there are none."""
+    rows = possible([s.values for s in samples], "samples", ledger)
+    kept = [s._replace(values=row) for s, row in zip(samples, rows, strict=True) if row]
+    if not kept:
+        raise InputError(
+            f"{path}: a {kind} log of values that cannot be, such as shares above 100 % or below 0; "
+            "give the log as the tool wrote it"
+        )
+    return kept
+
+
 def _lines(data: bytes) -> list[str]:
-    """The non-empty lines."""
-    return [line for line in decoded(data).splitlines() if line.strip()]
+    """The non-empty lines, without those too long to be one."""
+    return [line for line in short_lines(decoded(data))[0] if line.strip()]
 
 
 def _of_samples(lines: Sequence[str]) -> int:
@@ -153,6 +178,8 @@ def _samples(shown: Path, found: Iterable[Row]) -> Iterable[Sample]:
         if name is None and device is None and "gpu" in row:
             name = row["gpu"].strip()  # which has no number
         stamp = _stamp(row)
+        if device is None and any(n in row and number(row[n]) is not None for n in log_rows.DEVICE):
+            continue  # no number of a GPU
         if stamp is not None and abs(stamp.ns) >= _LAST_NS:
             continue  # counted as an unreadable line
         if device is None:  # a log that does not distinguish them has one GPU
@@ -173,7 +200,7 @@ def _device(row: Row, numbers: dict[str, int]) -> int | None:
     for name in log_rows.DEVICE:
         value = number(row[name].lower().removeprefix("gpu")) if name in row else None
         if value is not None:
-            return int(value)
+            return int(value) if 0 <= value <= _LAST_GPU else None
     identity = next((row[n] for n in log_rows.IDENTITY if n in row), None)
     return None if identity is None else numbers.setdefault(identity, len(numbers))
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from advisor.numerals import read_float, read_int
 from advisor.sources.samplers import layouts
 from advisor.sources.samplers.layouts import Row
 
@@ -87,7 +88,7 @@ def number(text: str) -> float | None:
     if text.lower() in _NOT_A_NUMBER:
         return None
     found = _NUMBER.match(text)
-    value = float(found[0].replace(",", ".")) if found else None
+    value = read_float(found[0].replace(",", ".")) if found else None
     blank = value is not None and (value in _BLANK or abs(value) >= _LEAST_BLANK)
     return None if blank else value
 
@@ -116,7 +117,7 @@ def _limits(row: Mapping[str, str]) -> tuple[bool, bool] | None:
     """Whether something limits the clock, and whether it is heat; None if unknown."""
     for text in (row[name].strip() for name in _REASONS if name in row):
         # A bit mask as ``0x0000000000000004`` or as a plain number.
-        bits = int(text, 16) if _HEX.fullmatch(text) else number(text)
+        bits = read_int(text, 16) if _HEX.fullmatch(text) else number(text)
         if bits is not None:
             return bool(int(bits) & _HELD_BACK), bool(int(bits) & _HEAT)
     power, heat = (number(row[n]) if n in row else None for n in ("pviol", "tviol"))
@@ -168,8 +169,8 @@ def read_stamp(text: str) -> Stamp | None:
         return _epoch(text)
     clock = _TIME_OF_DAY.fullmatch(text)
     if clock:
-        hours, minutes, seconds = (int(clock[i]) for i in (1, 2, 3))
-        fraction = int((clock[4] or "0").ljust(9, "0"))
+        hours, minutes, seconds = (read_int(clock[i]) or 0 for i in (1, 2, 3))
+        fraction = read_int((clock[4] or "0").ljust(9, "0")) or 0
         return Stamp((hours * 3600 + minutes * 60 + seconds) * _SECOND + fraction, False, False)
     moment = _moment(text)
     if moment is None:
@@ -183,10 +184,10 @@ def read_stamp(text: str) -> Stamp | None:
 
 def _epoch(text: str) -> Stamp | None:
     whole, _, fraction = text.partition(".")
+    count, part = read_int(whole), read_int((fraction or "0")[:9].ljust(9, "0"))
     for least, factor in _EPOCHS:
-        if int(whole) >= least:
-            part = int((fraction or "0")[:9].ljust(9, "0")) * factor // _SECOND
-            return Stamp(int(whole) * factor + part, True, True)
+        if count is not None and part is not None and count >= least:
+            return Stamp(count * factor + part * factor // _SECOND, True, True)
     return None
 
 

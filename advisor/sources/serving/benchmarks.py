@@ -12,9 +12,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from advisor.reading import parse_json
+from advisor.numerals import finite, read_float
+from advisor.reading import LONGEST_LINE, parse_json
 from advisor.sources.schema import LOAD_BOTH, LOAD_DECODE, LOAD_PREFILL
-from advisor.sources.serving.log_lines import LONGEST_LINE, Row, ServerLog
+from advisor.sources.serving.log_lines import Row, ServerLog
 from advisor.sources.serving.report_numbers import METRICS, TOOLS, Tool
 
 #: A run: its value by metric, all finite and above zero.
@@ -140,8 +141,8 @@ def _by_key(report: dict[str, Any]) -> Run:
             value: Any = report
             for part in path.split("."):
                 value = value.get(part) if isinstance(value, dict) else None
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                out[name] = float(value) * metric.scale
+            if (number := finite(value)) is not None:
+                out[name] = number * metric.scale
                 break
     return out
 
@@ -214,10 +215,7 @@ def _behind(line: str, labels: Iterable[str]) -> Iterator[tuple[int, float]]:
 
 
 def _cell(text: str) -> float | None:
-    try:
-        return float(text.strip().strip('"').replace(",", ""))
-    except ValueError:
-        return None
+    return read_float(text.strip().strip('"'))
 
 
 # --- llama-bench -----------------------------------------------------------------------------------
@@ -237,16 +235,18 @@ def _llama_rows(text: str) -> Iterator[Row]:
             yield from _llama_batch({name: _cell(cells[at]) for name, at in heads.items()})
         elif len(cells) == len(heads) and (hit := re.match(r"(pp|tg)(\d+)", cells[heads["test"]])):
             rate = _cell(re.split(r"[±\s]", cells[heads["t/s"]])[0])
-            yield from _llama_test(*((int(hit[2]), 0) if hit[1] == "pp" else (0, int(hit[2]))), rate)
+            tokens = read_float(hit[2])
+            prompt, made = (tokens, 0) if hit[1] == "pp" else (0, tokens)
+            yield from _llama_test(prompt, made, rate)
 
 
 def _llama_test(prompt: Any, made: Any, rate: Any) -> Iterator[Row]:
     """A test of one kind; those of both give a rate that says nothing about either."""
-    if isinstance(rate, int | float) and 0 < rate < math.inf and bool(prompt) != bool(made):
+    if (number := finite(rate)) and number > 0 and bool(prompt) != bool(made):
         if made:
-            yield _one("output_per_s", LOAD_DECODE, 1.0, float(rate))
+            yield _one("output_per_s", LOAD_DECODE, 1.0, number)
         else:
-            yield _one("prompt_per_s", LOAD_PREFILL, 1.0, float(rate))
+            yield _one("prompt_per_s", LOAD_PREFILL, 1.0, number)
 
 
 def _llama_batch(cells: Mapping[str, float | None]) -> Iterator[Row]:

@@ -12,6 +12,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from advisor.numerals import finite, read_float, read_int
+from advisor.reading import short_lines
 from advisor.sources.schema import LOAD_BOTH, LOAD_DECODE, LOAD_PREFILL
 
 Row = dict[str, float]
@@ -26,7 +28,7 @@ _TRTLLM = re.compile(r"\biter = \d+,.*(?:num_scheduled_requests|currank_total_re
 _LLAMA = re.compile(r"(prompt eval|eval) time\s*=\s*(\d+(?:\.\d+)?) ms /\s*(\d+) (?:tokens|runs)")
 _SPECULATION = re.compile(r"Mean acceptance length:|Draft acceptance rate:")
 _PREEMPTED = re.compile(r"is preempted by|Retract requests|#retracted_reqs|Decode out of memory happened")
-_RETRACTED = re.compile(r"#retracted_reqs:?\s*=?\s*(\d+)")
+_RETRACTED = re.compile(r"#retracted_reqs:?\s{0,20}=?\s{0,20}(\d+)")
 _NUMBER = r"\s*[:=]\s*['\"]?(-?\d+(?:\.\d+)?)"
 _ENGINES = {
     "vllm": r"\bvLLM (?:API server|server)|\bLLM engine \(v|\bvllm\.|Avg generation throughput: ",
@@ -53,13 +55,13 @@ _OPTION = {
 }
 _CACHE_SIZE = re.compile(r"GPU KV cache size:\s*([\d,]+) tokens|Maximum concurrency for [\d,]+ tokens")
 _GRAPH_SIZES = re.compile(
-    r"(?:Capture cuda graph bs|cudagraph_capture_sizes['\"]?:?)\s*[:=]?\s*\[([\d, ]+)\]"
+    r"(?:Capture cuda graph bs|cudagraph_capture_sizes['\"]?:?)\s{0,20}[:=]?\s{0,20}\[([\d, ]+)\]"
 )
 _NO_GRAPHS = re.compile(
     r"(?:enforce_eager|disable_cuda_graph)['\"]?\s*[:=]\s*True|--enforce-eager|--disable-cuda-graph\b"
 )
-#: Longer lines are no lines of a log.
-LONGEST_LINE = 50_000
+#: More than any setting here counts.
+_MOST_SET = 1e12
 
 
 class ServerLog(Struct):
@@ -85,10 +87,9 @@ def has_load(line: str) -> bool:
 
 def read_log(text: str) -> ServerLog:
     """All that the lines say; without rows if none is known."""
-    log = ServerLog()
-    for line in text.splitlines():
-        if len(line) > LONGEST_LINE:
-            continue
+    lines, longer = short_lines(text)
+    log = ServerLog(torn=longer)
+    for line in lines:
         read_settings(line, log)
         _read_line(line, log)
     return log
@@ -108,7 +109,9 @@ def _read_line(line: str, log: ServerLog) -> None:
         log.rows.append(_row(LOAD_BOTH, accepted=accepted, acceptance=_share(share) if in_percent else share))
     if _PREEMPTED.search(line):
         counted = _RETRACTED.search(line)
-        log.preempted += int(counted[1]) if counted else 1
+        count = read_int(counted[1]) if counted else 1
+        log.torn += count is None
+        log.preempted += count or 0
 
 
 def read_settings(line: str, log: ServerLog) -> None:
@@ -118,21 +121,29 @@ def read_settings(line: str, log: ServerLog) -> None:
     if log.version is None and (hit := _VERSION.search(line)):
         log.version = hit[1]
     for name, pattern in _SETTING.items():
-        hit = pattern.search(line) or _OPTION[name].search(line)
-        if hit and float(hit[1]) > 0:
-            log.settings.setdefault(name, float(hit[1]))
+        if hit := pattern.search(line) or _OPTION[name].search(line):
+            _set(log, name, read_float(hit[1]), again=False)
     if (hit := _CACHE_SIZE.search(line)) and hit[1]:
-        log.settings["cache_tokens"] = float(hit[1].replace(",", ""))
+        _set(log, "cache_tokens", read_float(hit[1]))
     if hit := _GRAPH_SIZES.search(line):
-        sizes = [int(n) for n in hit[1].split(",") if n.strip()]
-        log.settings["largest_graph"] = float(max(sizes, default=0))
+        sizes = [read_float(number) for number in re.findall(r"\d+", hit[1])]
+        _set(log, "largest_graph", max((s for s in sizes if s is not None), default=0.0))
     if _NO_GRAPHS.search(line):
         log.settings["no_graphs"] = 1.0
 
 
+def _set(log: ServerLog, name: str, value: float | None, again: bool = True) -> None:
+    """Take a setting, of which `again` says whether a later line counts; a line without its number is torn.
+    Engines write what is below 0 or 0 for none."""
+    if value is None or value > _MOST_SET:
+        log.torn += 1
+    elif value > 0 or name == "largest_graph":
+        log.settings = log.settings | {name: value} if again else {name: value} | log.settings
+
+
 def _find(pattern: str, line: str) -> float | None:
     hit = re.search(pattern, line)
-    return float(hit[1].replace(",", "")) if hit else None
+    return read_float(hit[1]) if hit else None
 
 
 def _row(kind: int, **values: float | None) -> Row:
@@ -154,8 +165,8 @@ def _vllm(line: str) -> Iterator[Row]:
         replica=_find(r"Engine (\d+):", line),
         running=running,
         waiting=_find(r"(?:Waiting|Pending):\s*(\d+) reqs", line),
-        prompt_per_s=float(hit[1]),
-        output_per_s=float(hit[2]),
+        prompt_per_s=read_float(hit[1]),
+        output_per_s=read_float(hit[2]),
         cache_used=_share(_find(r"GPU KV cache usage:\s*(\d+(?:\.\d+)?)%", line)),
         prefix_hit=_share(hits),
     )
@@ -191,12 +202,12 @@ def _trtllm(line: str) -> Iterator[Row]:
     running = _find(r"num_scheduled_requests: (\d+)", line)
     if running is None:
         return
-    waits = re.search(r"currank_total_requests = (\d+)/(\d+)", line)
+    waits = _find(r"currank_total_requests = (\d+)/\d", line)
     yield _row(
         LOAD_PREFILL if context and not new else LOAD_BOTH if context else LOAD_DECODE,
         replica=_find(r"\brank = (\d+)", line),
         running=running,
-        waiting=max(float(waits[1]) - running, 0.0) if waits else None,
+        waiting=None if waits is None else max(waits - running, 0.0),
         output_per_s=new / step * 1e3 if new and step else None,
         prompt_per_s=context / step * 1e3 if context and step else None,
         step_ms=step,
@@ -212,38 +223,42 @@ def _statistics(line: str) -> Iterator[Row]:
     if not isinstance(found, dict):
         return
     if isinstance(timings := found.get("timings", found), dict) and "predicted_per_second" in timings:
-        number = {k: float(v) for k, v in timings.items() if isinstance(v, int | float)}
-        yield _row(
-            LOAD_DECODE,
-            running=1.0,
-            output_per_s=number.get("predicted_per_second"),
-            prompt_per_s=number.get("prompt_per_second"),
-        )
+        output, prompt = (finite(timings.get(f"{what}_per_second")) for what in ("predicted", "prompt"))
+        if output is not None:
+            yield _row(LOAD_DECODE, running=1.0, output_per_s=output, prompt_per_s=prompt)
         return
-    active = found.get("numActiveRequests")
-    if not isinstance(active, int | float):
+    cache, batch = (found.get(f"{name}Stats") for name in ("kvCache", "inflightBatching"))
+    number = {
+        name: value
+        for part in (found, cache, batch)
+        if isinstance(part, dict)
+        for name, raw in part.items()
+        if (value := finite(raw)) is not None
+    }
+    if (active := number.get("numActiveRequests")) is None:
         return
-    cache, batch = found.get("kvCacheStats") or {}, found.get("inflightBatchingStats") or {}
-    step, made = found.get("iterLatencyMS"), batch.get("numGenRequests")
-    blocks, used = cache.get("maxNumBlocks"), cache.get("usedNumBlocks")
+    step, made, read = (number.get(n) for n in ("iterLatencyMS", "numGenRequests", "numCtxTokens"))
+    blocks, used = number.get("maxNumBlocks"), number.get("usedNumBlocks")
     yield _row(
-        LOAD_PREFILL if batch.get("numCtxTokens") and not made else LOAD_BOTH,
-        running=float(active),
-        waiting=found.get("numQueuedRequests"),
+        LOAD_PREFILL if read and not made else LOAD_BOTH,
+        running=active,
+        waiting=number.get("numQueuedRequests"),
         cache_used=used / blocks if blocks and used is not None else None,
-        prefix_hit=cache.get("cacheHitRate"),
+        prefix_hit=number.get("cacheHitRate"),
         output_per_s=made / step * 1e3 if made and step else None,
-        prompt_per_s=batch.get("numCtxTokens", 0) / step * 1e3 if step else None,
+        prompt_per_s=(read or 0.0) / step * 1e3 if step else None,
         step_ms=step,
     )
 
 
 def _llama(line: str) -> Iterator[Row]:
     for hit in _LLAMA.finditer(line):
-        ms, count = float(hit[2]), float(hit[3])
-        if ms and hit[1] == "eval":
+        ms, count = read_float(hit[2]), read_float(hit[3])
+        if not ms or count is None:
+            continue
+        if hit[1] == "eval":
             yield _row(LOAD_DECODE, running=1.0, output_per_s=count / ms * 1e3)
-        elif ms:
+        else:
             yield _row(LOAD_PREFILL, running=1.0, prompt_per_s=count / ms * 1e3)
 
 

@@ -14,6 +14,9 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
+from advisor.numerals import read_float, read_int
+from advisor.reading import short_lines
+from advisor.sources.ranges import share_factor
 from advisor.sources.schema import LOAD_BOTH
 from advisor.sources.serving.log_lines import Row, ServerLog, read_settings
 
@@ -141,22 +144,19 @@ def engine_of(name: str) -> str | None:
 
 
 def samples(text: str) -> Iterator[Sample]:
-    """The samples of a text; other lines are left out."""
-    for line in text.splitlines():
+    """The samples of a text that are a number; other lines are left out."""
+    for line in short_lines(text)[0]:
         if line.startswith("#") or not (hit := _SAMPLE.match(line.strip())):
             continue
-        try:
-            labels = dict(_LABEL.findall(hit[2] or ""))
-            yield Sample(hit[1], labels, float(hit[3]), int(hit[4]) if hit[4] else None)
-        except ValueError:
-            continue
+        if (value := read_float(hit[3])) is not None:
+            yield Sample(hit[1], dict(_LABEL.findall(hit[2] or "")), value, read_int(hit[4]))
 
 
 def read_metrics(text: str) -> ServerLog:
     """A row for each replica and scrape; of means and counters, the last scrape holds what changed, and each
     scrape that has a time what changed since the one before."""
     log = ServerLog()
-    for line in text.splitlines():
+    for line in short_lines(text)[0]:
         if line.startswith(SERVER):
             read_settings(line, log)
     scrapes = _scrapes(text, log)
@@ -167,9 +167,14 @@ def read_metrics(text: str) -> ServerLog:
         for replica, values in scrape.values.items():
             before = earlier.values.get(replica, {}) if earlier else {}
             log.rows.append(_row(replica, values, before, _seconds(earlier, scrape)))
+    for column in ("cache_used", "prefix_hit"):
+        factor = share_factor(row[column] for row in log.rows if column in row)
+        for row in log.rows:
+            if column in row:
+                row[column] *= factor
     if scrapes:
         first, last = (s.total(_PREEMPTIONS) for s in (scrapes[0], scrapes[-1]))
-        log.preempted = int(last - first if len(scrapes) > 1 else last)
+        log.preempted = max(int(last - first if len(scrapes) > 1 else last), 0)
     return log
 
 
@@ -206,7 +211,7 @@ def _seconds(before: _Scrape | None, scrape: _Scrape) -> float | None:
 def _row(
     replica: str, values: Mapping[str, float], before: Mapping[str, float], seconds: float | None
 ) -> Row:
-    row: Row = {"kind": float(LOAD_BOTH), "replica": float(replica) if replica.isdigit() else 0.0}
+    row: Row = {"kind": float(LOAD_BOTH), "replica": read_float(replica) or 0.0}
     for column, (names, scale) in _GAUGES.items():
         if (value := next((values[n] for n in names if n in values), None)) is not None:
             row[column] = value * scale

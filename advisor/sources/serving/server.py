@@ -11,6 +11,7 @@ import numpy as np
 from advisor.errors import InputError
 from advisor.model.capture import Capture, Recorder
 from advisor.reading import decoded
+from advisor.sources.ranges import possible
 from advisor.sources.schema import TABLES
 from advisor.sources.serving.benchmarks import read_benchmark, tool_of
 from advisor.sources.serving.log_lines import ServerLog, has_load, read_log
@@ -44,8 +45,14 @@ class ServerLoad(InMemory):
                 "'Avg generation throughput' (vLLM) or 'Decode batch' (SGLang), a scrape of /metrics, or "
                 "the report of a benchmark"
             )
+        rows = [row for row in possible(log.rows, "load", self.ledger) if row is not None]
+        if not any(row.keys() - {"kind", "replica"} for row in rows):
+            raise InputError(
+                f"{shown}: all lines about the load hold numbers that cannot be, such as shares above 1 or "
+                "counts below 0; give the log as the server wrote it"
+            )
         self._tables["load"] = {
-            name: np.array([row.get(name, math.nan) for row in log.rows], float) for name in TABLES["load"]
+            name: np.array([row.get(name, math.nan) for row in rows], float) for name in TABLES["load"]
         }
         self.ledger.note(
             "dropped", "lines of the load that could not be read", "load", log.torn, len(log.rows) + log.torn
