@@ -18,7 +18,7 @@ from advisor.checklist.items import command_of
 from advisor.errors import InputError, invalid_choice, near
 from advisor.knowledge.verb_files import checklist_items
 from advisor.model.review import ANSWERS, WORDS, Answer, CheckEntry, Checklist, Stage
-from advisor.reading import MOST_WRITTEN_BYTES, parse_json, read_text, similar
+from advisor.reading import MOST_WRITTEN_BYTES, leads_out, parse_json, read_text, similar
 from advisor.reports.blocks import Block
 from advisor.reports.output_file import write_atomic
 from advisor.reports.review_blocks import question
@@ -118,10 +118,17 @@ _NAME = re.compile(r"[\w-]+")
 
 
 def path_of(name: str | None, folder: Path | None = None) -> Path:
-    """``review`` is the file review.checklist.yaml of this folder; anything else is a path."""
+    """``review`` is the file review.checklist.yaml of this folder; anything else is a path. Raises InputError
+    where that file is a link out of the folder."""
     if name is None or _NAME.fullmatch(name):
-        return (folder or Path()) / f"{name or DEFAULT}{SUFFIX}"
+        return _inside(folder or Path(), f"{name or DEFAULT}{SUFFIX}")
     return Path(name)
+
+
+def _inside(folder: Path, name: str) -> Path:
+    if leads_out(folder / name, folder) is not None:
+        raise InputError(f"{name}: a link out of this folder; if you trust it: --session ./{name}")
+    return folder / name
 
 
 def resume_command(path: Path) -> str:
@@ -139,7 +146,7 @@ def find(name: str | None, folder: Path | None = None) -> Path:
     if name is None:
         here = sorted((folder or Path()).glob(f"*{SUFFIX}"))
         if len(here) == 1:
-            return here[0]
+            return _inside(folder or Path(), here[0].name)
         if here:
             names = ", ".join(p.name.removesuffix(SUFFIX) for p in here)
             raise InputError(f"several sessions in this folder ({names}); add --session NAME")

@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem, get_completion_class, shell_c
 from advisor.cli.messages import say
 from advisor.errors import AdvisorError, InputError
 from advisor.model.options import Flag
+from advisor.writing import replace_file
 
 #: Set by the script of the shell when it asks.
 VARIABLE = "_ADVISOR_COMPLETE"
@@ -133,7 +134,7 @@ def install(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
         place, loader, line = _PLACES[shell]
         path = Path.home() / place
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_script(ctx, shell), encoding="utf-8")
+        replace_file(path, (_script(ctx, shell).encode(),))
         if loader is not None:
             _append(Path.home() / loader, line.format(path))
         say(f"{shell} completion installed in {path}; it takes effect in a new terminal")
@@ -158,4 +159,5 @@ def _append(file: Path, line: str) -> None:
     """Add a line to a file that does not have it."""
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     if line not in text:
-        file.write_text(f"{text}\n{line}\n" if text else f"{line}\n", encoding="utf-8")
+        # It may be a link, as those who keep such files together have it.
+        replace_file(Path(os.path.realpath(file)), ((f"{text}\n{line}\n" if text else f"{line}\n").encode(),))

@@ -51,6 +51,8 @@ def check_target(path: Path, force: bool, inputs: Iterable[Path] = ()) -> None:
     """Raise InputError if `path` cannot be written, before a long analysis starts."""
     if _open_already(path):
         return
+    if path.is_symlink() and not path.exists():
+        raise InputError(f"{path} is a link to a file that does not exist; remove it, or name that file")
     real = Path(os.path.realpath(path))
     if any(real == Path(os.path.realpath(i)) for i in inputs):
         raise InputError(f"{path} is the capture itself; choose another file for the report")

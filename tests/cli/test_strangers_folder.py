@@ -285,3 +285,31 @@ def test_the_repository_starts_nothing(repository: Path, monkeypatch: pytest.Mon
     (repository / "file").write_text("two")
     assert revision() == (commit, True)
     assert sorted((repository.parent / "outside").iterdir()) == outside
+
+
+# --- files that are written under names which the folder has already ----------------------------------
+
+
+def test_a_link_to_nothing_is_not_written_through(here: Path) -> None:
+    """The file would appear elsewhere."""
+    scene().write(here / "a.sqlite")
+    (here / "report.html").symlink_to("../outside/made.html")
+    done = advisor(here, "a.sqlite", "--html", "report.html")
+    assert done.returncode == 2
+    assert "report.html is a link to a file that does not exist" in done.stderr
+    assert not (here.parent / "outside" / "made.html").exists()
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["a session", "nothing"])
+@pytest.mark.parametrize("words", [["--no-input", "--session", "one"], ["--resume", "--no-input"]])
+def test_a_session_is_kept_in_the_folder(there: bool, words: list[str], here: Path) -> None:
+    scene().write(here / "a.sqlite")
+    outside = here.parent / "outside" / "one.checklist.yaml"
+    if there:
+        assert advisor(here, "checklist", "a.sqlite", "--no-input", "--session", str(outside)).returncode == 0
+    before = outside.read_text() if there else None
+    (here / "one.checklist.yaml").symlink_to(outside)
+    done = advisor(here, "checklist", *(["a.sqlite"] if "--resume" not in words else []), *words)
+    assert done.returncode == 2
+    assert "one.checklist.yaml: a link out of this folder; if you trust it: --session ./" in done.stderr
+    assert outside.read_text() == before if there else not outside.exists()
