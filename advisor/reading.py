@@ -16,7 +16,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from advisor import process
+from advisor import locks, process
 from advisor.errors import InputError
 
 #: More than any saved diagnosis, benchmark report, sampler log of a day or workbook measured.
@@ -234,11 +234,6 @@ def _possible(entry: dict[str, Any]) -> dict[str, Any]:
     return entry
 
 
-try:
-    import fcntl
-except ImportError:  # Windows has no such locks, and nothing is swept there
-    fcntl = None  # type: ignore[assignment]
-
 #: A name that no other program gives a lock: `.lock` occurs in environments of uv, for one.
 _LOCK = ".advisor-scratch"
 
@@ -262,8 +257,8 @@ class Scratch:
                 raise InputError(f"cannot write in {parent}: {error.strerror}") from error
             self.path = Path(self._folder.name)
             self._lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
-            if fcntl is not None:
-                fcntl.flock(self._lock, fcntl.LOCK_EX)
+            with suppress(OSError):  # without locks nothing is swept
+                locks.take(self._lock)
             if (self.path / _LOCK).exists():  # else another run swept it before it was locked
                 break
             os.close(self._lock)
@@ -283,7 +278,7 @@ class Scratch:
 
 def _sweep(parent: Path, prefix: str) -> None:
     """Remove the folders of dead runs of this user."""
-    if fcntl is None:
+    if not hasattr(os, "getuid"):
         return
     for folder in parent.glob(f"{prefix}*"):
         with suppress(OSError):
@@ -292,7 +287,7 @@ def _sweep(parent: Path, prefix: str) -> None:
                 continue
             lock = os.open(folder / _LOCK, os.O_RDWR)
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
+                if locks.take(lock):
+                    shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(lock)

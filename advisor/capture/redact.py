@@ -30,6 +30,7 @@ from advisor.sources.nsys.export import EXPORT_HINT
 from advisor.sources.nsys.table_map import is_nsys_table
 from advisor.sources.packed import HEAD_BYTES, opener, unpack
 from advisor.sources.sqlite.file import MAGIC, SqliteFile, distrust
+from advisor.writing import rename
 
 Opener = Callable[..., Any]
 PACKED: dict[str, Opener] = {".gz": gzip.open, ".xz": lzma.open}
@@ -66,12 +67,13 @@ def redact(source: Path, target: Path, force: bool = False, check: Sequence[str]
             counts, kept, scrubber = take_out(work)
         _search(work, scrubber, source, check)
         finished = _packed(work, target.suffix.lower())
-        if target.exists():
-            if not force:
-                raise InputError(f"{target} exists; add --force to replace it")
+        if force and target.exists():
             shutil.copymode(target, finished)
         size = finished.stat().st_size
-        os.replace(finished, os.path.realpath(target))
+        try:
+            rename(finished, Path(os.path.realpath(target)), new=not force)
+        except FileExistsError:
+            raise InputError(f"{target} exists; add --force to replace it") from None
     removed = tuple(Removed(*key, count=n) for key, n in sorted(counts.items()) if n)
     return Redaction(source, target, source.stat().st_size, size, removed, kept)
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 from advisor.checklist.items import command_of
 from advisor.errors import InputError, invalid_choice, near
 from advisor.knowledge.verb_files import checklist_items
+from advisor.locks import locked
 from advisor.model.review import ANSWERS, WORDS, Answer, CheckEntry, Checklist, Stage
 from advisor.reading import MOST_WRITTEN_BYTES, leads_out, parse_json, read_text, similar
 from advisor.reports.blocks import Block
@@ -155,6 +156,10 @@ def find(name: str | None, folder: Path | None = None) -> Path:
 
 def save(path: Path, checklist: Checklist) -> None:
     """Write the session, whole or not at all."""
+    write_atomic(path, _document(path, checklist), force=True)
+
+
+def _document(path: Path, checklist: Checklist) -> bytes:
     people: dict[str, Any] = {}
     measured: dict[str, Any] = {}
     for entry in checklist.entries:
@@ -172,7 +177,30 @@ def save(path: Path, checklist: Checklist) -> None:
     }
     head = f"# A checklist of advisor; go on with: {resume_command(Path(checklist.session or path))}\n"
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
-    write_atomic(path, (head + text).encode("utf-8", "replace"), force=True)
+    return (head + text).encode("utf-8", "replace")
+
+
+def start(path: Path, checklist: Checklist, force: bool) -> None:
+    """Write a session that is new, or with `force` starts over. Raises InputError where another process has
+    started it meanwhile."""
+    with locked(path):
+        if path.exists() and not force:
+            raise exists(path)
+        save(path, checklist)
+
+
+def exists(path: Path) -> InputError:
+    """The error for a session that would be replaced."""
+    return InputError(f"{path} exists; add --resume to go on, or --force to start over")
+
+
+def keep(path: Path, checklist: Checklist, own: Mapping[str, Reply]) -> Checklist:
+    """Save the answers `own` of this process, and return the checklist with those that others have saved
+    meanwhile: of two answers to one question the last counts. The lock is held for the writing alone."""
+    with locked(path):
+        merged = with_replies(restore(path, checklist) if path.exists() else checklist, own)
+        save(path, merged)
+    return merged
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -233,13 +261,15 @@ def shortened(checklist: Checklist) -> Checklist:
 def walk(
     checklist: Checklist,
     ask: Ask | None,
-    keep: Callable[[Checklist], None],
+    keep: Callable[[Checklist, Mapping[str, Reply]], Checklist],
     also: frozenset[str] = frozenset(),
     short: bool = False,
     replies: Mapping[str, Reply] | None = None,
 ) -> Checklist:
     """Ask the open questions and those in `also`, or the eight steps; the `replies` of a file come first.
-    `keep` is called after every answer."""
+    `keep` is called after every answer, with all that were given here, and returns the checklist with those
+    given elsewhere."""
+    own: dict[str, Reply] = {}
     left = dict(replies or {})  # used once: after going back the question is asked again
     asked = shortened(checklist).entries if short else checklist.entries
     order = [e.id for e in asked if e.open or e.id in also]
@@ -253,8 +283,8 @@ def walk(
             at = max(at - 1, 0)
             continue
         if isinstance(reply, Reply):
-            checklist = with_replies(checklist, {entry.id: reply})
-            keep(checklist)
+            own[entry.id] = reply
+            checklist = keep(with_replies(checklist, own), own)
         at += 1
     return checklist
 

@@ -54,7 +54,7 @@ def attach(settings: Settings, url: str, **typed: Any) -> int:
     URL is contacted; a key goes into ADVISOR_API_KEY. The profiler is stopped in any case, also by
     Ctrl-C and where something fails.
     """
-    from advisor.pipeline.attach import Order, begin, carry_out, find
+    from advisor.pipeline.attach import Order, begun, carry_out, find
     from advisor.pipeline.record import diagnosed
     from advisor.recording.attach import Attach
     from advisor.recording.load import METRICS
@@ -81,24 +81,26 @@ def attach(settings: Settings, url: str, **typed: Any) -> int:
     )
     order = Order(url, _again(url, typed), wanted, settings.folder, typed["name"], os.environ.get(KEY))
     server, engine = find(order)
-    folder, run = begin(order, engine)
-    message(f"recording {engine.title} at {server.url} into {folder}; Ctrl-C stops and diagnoses")
-    with Progress(run.name) as progress:
-        run, done, load = carry_out(order, folder, run, server, engine, progress, echo_of(settings))
-    if load is not None:
-        message(f"load: {load.text}")
-    for note in done.notes:
-        message(f"note: {note}")
-    if not done.captures:
-        message("interrupted before the server had written a trace")
-        return INTERRUPTED
-    message(f"recorded {len(done.captures)} of its processes, {size_text(done.size)} in {done.seconds:.1f} s")
-    if settings.log is None and load is not None:
-        settings = replace(settings, log=folder / METRICS)
-    if settings.serving_engine is None:
-        settings = replace(settings, serving_engine=engine.name)
-    code = judged(settings, folder, run, before, typed["keep"])
-    return INTERRUPTED if done.interrupted else code
+    with begun(order, engine) as (folder, run):
+        message(f"recording {engine.title} at {server.url} into {folder}; Ctrl-C stops and diagnoses")
+        with Progress(run.name) as progress:
+            run, done, load = carry_out(order, folder, run, server, engine, progress, echo_of(settings))
+        if load is not None:
+            message(f"load: {load.text}")
+        for note in done.notes:
+            message(f"note: {note}")
+        if not done.captures:
+            message("interrupted before the server had written a trace")
+            return INTERRUPTED
+        message(
+            f"recorded {len(done.captures)} of its processes, {size_text(done.size)} in {done.seconds:.1f} s"
+        )
+        if settings.log is None and load is not None:
+            settings = replace(settings, log=folder / METRICS)
+        if settings.serving_engine is None:
+            settings = replace(settings, serving_engine=engine.name)
+        code = judged(settings, folder, run, before, typed["keep"])
+        return INTERRUPTED if done.interrupted else code
 
 
 def _words(command: str | None) -> list[str]:

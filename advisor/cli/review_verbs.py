@@ -4,7 +4,7 @@ what a meeting decided, read back from its workbook, and reviews that build on e
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from advisor.reports.output_file import check_target, write_atomic, write_into_f
 
 if TYPE_CHECKING:
     from advisor.checklist.items import CaptureFacts
+    from advisor.checklist.session import Reply
     from advisor.model.findings import Diagnosis
     from advisor.model.review import Checklist, History
 
@@ -73,7 +74,8 @@ def checklist(
     if resume and place is not None:
         done = restore(place, done)
     if not listed:
-        done = _answered(done, answers, no_input, every, place, short)
+        begins = place is not None and not resume
+        done = _answered(done, answers, no_input, every, place, short, settings.force if begins else None)
         if settings.xlsx is not None:
             from advisor.reports.workbook import book as workbook
 
@@ -89,7 +91,7 @@ def _place(
     traces: Sequence[Path], settings: Settings, session: str | None, resume: bool, asks: bool
 ) -> Path | None:
     """The session's file, if there is one; a bad path fails early."""
-    from advisor.checklist.session import find, path_of, read
+    from advisor.checklist.session import exists, find, path_of, read
 
     check_files(settings, traces)
     if resume:
@@ -99,7 +101,7 @@ def _place(
     place = path_of(session)
     if place.exists():
         if not settings.force:
-            raise InputError(f"{place} exists; add --resume to go on, or --force to start over")
+            raise exists(place)
         read(place)  # only a session is overwritten
     check_target(place, True, traces)
     return place
@@ -126,21 +128,30 @@ def _known_from(traces: Sequence[Path], settings: Settings) -> tuple[list[Diagno
 
 
 def _answered(
-    begin: Checklist, answers: Path | None, no_input: bool, every: bool, place: Path | None, short: bool
+    begin: Checklist,
+    answers: Path | None,
+    no_input: bool,
+    every: bool,
+    place: Path | None,
+    short: bool,
+    force: bool | None,
 ) -> Checklist:
-    """The questions, answered by a person or a file; every answer is saved at once."""
-    from advisor.checklist.session import at_terminal, read_answers, resume_command, save, shortened, walk
+    """The questions, answered by a person or a file; every answer is saved at once. `force`: whether a new
+    session may replace one; None if none is begun."""
+    from advisor.checklist import session
+    from advisor.checklist.session import at_terminal, read_answers, resume_command, shortened, walk
     from advisor.reports.review_blocks import welcome
 
     replies = read_answers(answers, begin) if answers is not None else {}
     person = None if no_input else at_terminal(show)
     also = frozenset(e.id for e in begin.entries) if every else frozenset(replies)
 
-    def keep(so_far: Checklist) -> None:
-        if place is not None:
-            save(place, so_far)
+    def keep(so_far: Checklist, own: Mapping[str, Reply]) -> Checklist:
+        return so_far if place is None else session.keep(place, so_far, own)
 
-    keep(begin)
+    if place is not None and force is not None:
+        session.start(place, begin, force)
+    begin = keep(begin, {})  # with what the captures say now
     if person is not None:
         show(welcome(shortened(begin) if short else begin, str(place)))
     try:
@@ -216,7 +227,7 @@ def record(
     from advisor.pipeline.compare import CompareOptions, load
 
     folder, today = settings.folder, day_of(day)
-    before = baseline.read_history(folder)
+    baseline.read_history(folder)  # a bad one is told before a long analysis
     decided = earlier_review(decisions) if decisions is not None else None
     found: list[Diagnosis] = []
     hold_pipes(sources)
@@ -224,7 +235,7 @@ def record(
         with Progress(source) as progress:
             found += load(source, CompareOptions(settings, folder), progress)
     present = [n.strip() for n in names.split(",") if n.strip()] or (decided.names if decided else ())
-    _write(folder, baseline.recorded(before, found[0], today, present, decided, found[1:]))
+    _change(folder, lambda before: baseline.recorded(before, found[0], today, present, decided, found[1:]))
     _show(settings, today)
 
 
@@ -250,15 +261,18 @@ def suppress(settings: Settings, finding: str, reason: str, until: str) -> None:
     if not reason.strip():
         raise InputError("--reason: say why")
     last = day_of(until, "--until")
-    _write(folder, baseline.suppressed(baseline.read_history(folder), finding, reason, last))
+    _change(folder, lambda before: baseline.suppressed(before, finding, reason, last))
     _show(settings, day_of(None))
 
 
-def _write(folder: Path, found: History) -> None:
-    from advisor.compare.baseline import path_of
+def _change(folder: Path, change: Callable[[History], History]) -> None:
+    """Read the history, change and write it, while no other process does."""
+    from advisor.compare.baseline import path_of, read_history
+    from advisor.locks import locked
     from advisor.reports.json_report import document_bytes
 
-    write_into_folder(path_of(folder), document_bytes(found), force=True)
+    with locked(path_of(folder)):
+        write_into_folder(path_of(folder), document_bytes(change(read_history(folder))), force=True)
 
 
 def _show(settings: Settings, day: str) -> None:

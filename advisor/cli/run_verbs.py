@@ -95,7 +95,7 @@ def run(settings: Settings, request: dict[str, Any], words: Texts, **typed: Any)
     the report says whether the promise held, what moved and what is next; --fail-on regression
     works as in 'advisor compare'.
     """
-    from advisor.pipeline.record import GOAL, Order, again, begin, choose, diagnosed
+    from advisor.pipeline.record import GOAL, Order, again, begun, choose, diagnosed
     from advisor.recording.watch import Limits, parse_size
 
     name, repeated, at_most = typed["name"], typed["again"], typed["at_most"]
@@ -121,23 +121,25 @@ def run(settings: Settings, request: dict[str, Any], words: Texts, **typed: Any)
     if chosen.why is not None:
         message(f"note: {chosen.why}")
     alike = before is not None and not (request or goal or typed["calls"])
-    folder, begun = begin(order, chosen, again_of if alike else None)
-    for step in chosen.plan.steps if chosen.plan is not None else ():
-        if step.id == "load":
-            message("from another shell, after it has started: " + "; ".join(n.command for n in step.lines))
-    kept, done = recorded(settings, order, folder, begun, chosen.tool)
-    usual = 1 if repeated is not None else PASSES
-    most = 1 if typed["once"] else typed["passes"] or usual
-    for number in range(2, most + 1):
-        if (further := another(settings, order, folder, kept, done, chosen.tool, number)) is None:
-            break
-        kept, done = further
-    if most > 1 or (again_of is not None and again_of.unprofiled_ms is not None and not typed["once"]):
-        settings, kept, done = timed(settings, order, folder, kept, done, chosen.tool)
-    code = judged(settings, folder, kept, before, typed["keep"])
-    if done.interrupted:
-        return INTERRUPTED
-    return code or int(bool(done.code))
+    with begun(order, chosen, again_of if alike else None) as (folder, first):
+        for step in chosen.plan.steps if chosen.plan is not None else ():
+            if step.id == "load":
+                message(
+                    "from another shell, after it has started: " + "; ".join(n.command for n in step.lines)
+                )
+        kept, done = recorded(settings, order, folder, first, chosen.tool)
+        usual = 1 if repeated is not None else PASSES
+        most = 1 if typed["once"] else typed["passes"] or usual
+        for number in range(2, most + 1):
+            if (further := another(settings, order, folder, kept, done, chosen.tool, number)) is None:
+                break
+            kept, done = further
+        if most > 1 or (again_of is not None and again_of.unprofiled_ms is not None and not typed["once"]):
+            settings, kept, done = timed(settings, order, folder, kept, done, chosen.tool)
+        code = judged(settings, folder, kept, before, typed["keep"])
+        if done.interrupted:
+            return INTERRUPTED
+        return code or int(bool(done.code))
 
 
 def _check_together(settings: Settings, again: str | None, against: str | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -39,9 +41,14 @@ def find(order: Order) -> tuple[Server, Engine]:
     return server, engine
 
 
-def begin(order: Order, engine: Engine) -> tuple[Path, Run]:
-    """The folder of the run, with what is known before it is recorded."""
-    folder = new_folder(order.folder, order.name)
+@contextmanager
+def begun(order: Order, engine: Engine) -> Iterator[tuple[Path, Run]]:
+    """The folder of the run, locked inside, with what is known before it is recorded."""
+    with new_folder(order.folder, order.name) as folder:
+        yield folder, _begun(order, engine, folder)
+
+
+def _begun(order: Order, engine: Engine, folder: Path) -> Run:
     commit, dirty = store.revision()
     run = Run(
         name=folder.name,
@@ -55,7 +62,7 @@ def begin(order: Order, engine: Engine) -> tuple[Path, Run]:
         dirty=dirty,
     )
     store.save(folder, run)
-    return folder, run
+    return run
 
 
 def carry_out(

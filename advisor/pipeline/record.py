@@ -121,11 +121,16 @@ def planned(order: Order, nsys: Nsys) -> CapturePlan:
     return plan(replace(asked, engine=engine, release=nsys.release, delay=delay, repeat=repeat))
 
 
-def begin(order: Order, chosen: Chosen, before: Run | None = None) -> tuple[Path, Run]:
-    """The folder of the run, with its plan and what is known before it is recorded. A run `before` that is
-    repeated as it was gives the options and variables that it ended up with."""
+@contextmanager
+def begun(order: Order, chosen: Chosen, before: Run | None = None) -> Iterator[tuple[Path, Run]]:
+    """The folder of the run, locked inside, with its plan and what is known before it is recorded. A run
+    `before` that is repeated as it was gives the options and variables that it ended up with."""
+    with new_folder(order.folder, order.name) as folder:
+        yield folder, _begun(order, chosen, before, folder)
+
+
+def _begun(order: Order, chosen: Chosen, before: Run | None, folder: Path) -> Run:
     made, tool = chosen.plan, chosen.tool
-    folder = new_folder(order.folder, order.name)
     commit, dirty = store.revision()
     changed = {
         key: value
@@ -155,16 +160,17 @@ def begin(order: Order, chosen: Chosen, before: Run | None = None) -> tuple[Path
     if before is not None and before.recorder == run.recorder == "nsys" and seal.holds(before):
         run = run.replaced(options=before.options, variables=before.variables)
     store.save(folder, run)
-    return folder, run
+    return run
 
 
-def new_folder(folder: Path, name: str | None) -> Path:
-    """An empty folder for a run. Raises InputError, too where the disk is nearly full."""
-    made = store.new(folder, name)
-    if (free := free_bytes(made)) < SPARE_BYTES:
-        made.rmdir()
-        raise InputError(f"{folder}: its disk has {size_text(free)} free; recordings need more")
-    return made
+@contextmanager
+def new_folder(folder: Path, name: str | None) -> Iterator[Path]:
+    """An empty folder for a run, locked inside. Raises InputError, too where the disk is nearly full."""
+    with store.new(folder, name) as made:
+        if (free := free_bytes(made)) < SPARE_BYTES:
+            made.rmdir()
+            raise InputError(f"{folder}: its disk has {size_text(free)} free; recordings need more")
+        yield made
 
 
 def now() -> str:

@@ -7,10 +7,12 @@ import hmac
 import json
 import os
 import secrets
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
 from advisor.model.run import Run
+from advisor.writing import rename
 
 #: Bytes of the key.
 _LENGTH = 32
@@ -53,8 +55,11 @@ def _made() -> bytes | None:
     with suppress(OSError, RuntimeError):
         path = key_path()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with suppress(FileExistsError):
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        handle, temporary = tempfile.mkstemp(prefix=".key.", dir=path.parent)  # readable by its user only
+        try:
             with os.fdopen(handle, "wb") as file:
                 file.write(secrets.token_bytes(_LENGTH))
+            rename(Path(temporary), path, new=True)
+        except OSError:  # FileExistsError: another run has made it
+            os.unlink(temporary)
     return _key()

@@ -8,11 +8,13 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from advisor.errors import InputError, near
+from advisor.locks import InUse, locked
 from advisor.model.run import Run
 from advisor.numerals import read_int
 from advisor.reading import parse_saved, read_bytes
@@ -31,9 +33,16 @@ _GIT_S = 10
 _OF_THE_USER = ("system", "global")
 
 
-def new(folder: Path, name: str | None) -> Path:
-    """An empty folder for a run of this name, else of the next number. Raises InputError where it exists or
-    cannot be made."""
+@contextmanager
+def new(folder: Path, name: str | None) -> Iterator[Path]:
+    """An empty folder for a run of this name, else of the next number, which no other process removes or
+    takes captures out of inside. Raises InputError where it exists or cannot be made."""
+    made = _made(folder, name)
+    with locked(made):
+        yield made
+
+
+def _made(folder: Path, name: str | None) -> Path:
     runs = folder / RUNS
     if name is not None and not _NAME.fullmatch(name):
         raise InputError(f"'{name}' cannot name a run: use letters, digits, dots, dashes and underscores")
@@ -103,23 +112,35 @@ def named(name: str | None, folder: Path) -> Path:
 
 
 def remove(path: Path) -> None:
-    """Delete a run with all that is in its folder."""
+    """Delete a run with all that is in its folder. Raises InputError, too for one that still records."""
     try:
-        shutil.rmtree(path)
+        with locked(path, wait_s=0):
+            shutil.rmtree(path)
+    except InUse:
+        raise InputError(f"{path}: still being recorded or diagnosed; end that first") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be removed ({error.strerror or error})") from error
 
 
 def drop_captures(folder: Path, keep: int) -> Iterator[tuple[Path, int]]:
-    """Delete what is large of all but the `keep` newest runs; each with the bytes that it freed."""
-    for path in [*records(folder)][: -keep or None]:
-        large = [p for p in path.iterdir() if p.name not in _KEPT]
-        if large:
-            size = size_of(path)
-            for each in large:
-                whole = each.is_dir() and not each.is_symlink()
-                shutil.rmtree(each) if whole else each.unlink(missing_ok=True)
-            yield path, size - size_of(path)
+    """Delete what is large of all but the `keep` newest runs; each with the bytes that it freed. Runs that
+    are still recorded or diagnosed stay; where there are no locks, those that are not recorded yet."""
+    for path, run in [*records(folder).items()][: -keep or None]:
+        with suppress(InUse), locked(path, wait_s=0) as sure:
+            if not sure and run is not None and run.state == "begun":
+                continue
+            if freed := _drop(path):
+                yield path, freed
+
+
+def _drop(path: Path) -> int:
+    """Delete what is large of a run; the bytes that this freed."""
+    size = size_of(path)
+    large = [p for p in path.iterdir() if p.name not in _KEPT]
+    for each in large:
+        whole = each.is_dir() and not each.is_symlink()
+        shutil.rmtree(each) if whole else each.unlink(missing_ok=True)
+    return size - size_of(path) if large else 0
 
 
 def revision() -> tuple[str | None, bool | None]:

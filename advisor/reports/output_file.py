@@ -104,7 +104,9 @@ def write_atomic(path: Path, data: bytes | Iterable[bytes], force: bool = False)
             with path.open("wb") as stream:
                 stream.writelines(pieces)
             return
-        replace_file(real, pieces)
+        replace_file(real, pieces, new=not force)
+    except FileExistsError:  # made while the report was
+        raise InputError(f"{path} exists; add --force to replace it") from None
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
 

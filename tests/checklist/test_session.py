@@ -121,7 +121,7 @@ class Person:
 def test_only_what_is_open_is_asked_and_every_answer_is_kept(measured: Checklist) -> None:
     kept: list[Checklist] = []
     person = Person(Reply("yes"), Reply("later"), Reply("no"))
-    done = walk(measured, person.ask, kept.append)
+    done = walk(measured, person.ask, lambda c, _: kept.append(c) or c)
     open_ids = [e.id for e in measured.entries if e.open]
     assert person.asked == open_ids
     assert [len([e for e in k.entries if e.by == "person"]) for k in kept] == [1, 2, 3]
@@ -130,17 +130,17 @@ def test_only_what_is_open_is_asked_and_every_answer_is_kept(measured: Checklist
 
 def test_back_returns_to_the_question_before(measured: Checklist) -> None:
     person = Person(Reply("yes"), BACK, Reply("no"), Reply("yes"))
-    done = walk(measured, person.ask, lambda _: None)
+    done = walk(measured, person.ask, lambda c, _: c)
     first, second = [e.id for e in measured.entries if e.open][:2]
     assert person.asked[:4] == [first, second, first, second]
     assert (of(done, first).answer, of(done, second).answer) == ("no", "yes")
-    assert walk(measured, Person(BACK).ask, lambda _: None) == measured
+    assert walk(measured, Person(BACK).ask, lambda c, _: c) == measured
 
 
 def test_a_file_answers_first_and_also_what_was_measured(measured: Checklist) -> None:
     person = Person()
     replies = {"cuda-collected": Reply("no"), "load-levels": Reply("yes")}
-    done = walk(measured, person.ask, lambda _: None, frozenset(replies), replies=replies)
+    done = walk(measured, person.ask, lambda c, _: c, frozenset(replies), replies=replies)
     assert of(done, "cuda-collected").answer == "no"
     assert "load-levels" not in person.asked
     assert "cuda-collected" not in person.asked
@@ -150,7 +150,7 @@ def test_an_interruption_keeps_what_was_said(measured: Checklist, tmp_path: Path
     place = tmp_path / "x.checklist.yaml"
     person = Person(Reply("yes", "noted"), KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        walk(measured, person.ask, lambda c: session.save(place, c))
+        walk(measured, person.ask, lambda c, own: session.keep(place, c, own))
     back = session.restore(place, checklist(CaptureFacts()))
     first = next(e.id for e in measured.entries if e.open)
     assert (of(back, first).answer, of(back, first).note) == ("yes", "noted")

@@ -150,6 +150,18 @@ def test_captures_of_old_runs_go_and_their_diagnoses_stay(nsys: Made, capsys: Ca
     assert "captures of run-1 removed" in capsys.readouterr().err
 
 
+def test_a_run_that_still_records_keeps_what_it_has(nsys: Made) -> None:
+    tool = nsys()
+    first = Started(*NOW)
+    wait_for(tool.folder / "recording")
+    assert run(*NOW, "-q", "--keep", "1") == 0
+    assert {"run.json", "plan.json", "output.txt"} <= files("run-1")
+    assert main(["runs", "rm", "run-1"]) == 2
+    code, _, _ = first.when(tool.folder / "recording", signal.SIGINT)
+    assert (code, record()["state"]) == (130, "diagnosed")
+    assert "capture.sqlite" in files("run-1") & files("run-2")
+
+
 @pytest.mark.slow
 def test_several_ranges_are_several_captures(nsys: Made, capsys: Captured) -> None:
     nsys(reports=2, calls=True)
@@ -465,6 +477,14 @@ def test_children_of_the_program_end_with_it(nsys: Made, nested: int) -> None:
     code += f"start_new_session={nested > 1}); time.sleep(60)"
     assert run(*NOW, "--duration", "1", "-q", command=[PY, "-c", code]) == 0
     assert marked() == []
+
+
+def wait_for(path: Path) -> None:
+    """Wait until the file is there."""
+    until = time.monotonic() + 300
+    while not path.exists():
+        assert time.monotonic() < until, f"{path} does not appear"
+        time.sleep(0.02)
 
 
 class Started:
