@@ -21,7 +21,7 @@ except ImportError:  # Windows
 
 #: How long to wait for another process, in seconds: a file is read, changed and written within a tenth.
 WAIT_S = 60.0
-#: How often to look whether it is free.
+#: How often to try again.
 _LOOK_S = 0.02
 
 

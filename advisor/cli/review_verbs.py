@@ -151,7 +151,8 @@ def _answered(
 
     if place is not None and force is not None:
         session.start(place, begin, force)
-    begin = keep(begin, {})  # with what the captures say now
+    else:
+        begin = keep(begin, {})  # with what the captures say now
     if person is not None:
         show(welcome(shortened(begin) if short else begin, str(place)))
     try:
@@ -227,7 +228,7 @@ def record(
     from advisor.pipeline.compare import CompareOptions, load
 
     folder, today = settings.folder, day_of(day)
-    baseline.read_history(folder)  # a bad one is told before a long analysis
+    baseline.read_history(folder)  # a bad one is reported before a long analysis
     decided = earlier_review(decisions) if decisions is not None else None
     found: list[Diagnosis] = []
     hold_pipes(sources)

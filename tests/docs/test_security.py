@@ -34,7 +34,7 @@ def hook(event, given):
     if event == "open" and isinstance(given[0], (str, bytes, os.PathLike)):
         written = (given[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
         seen.append(("write" if written else "read", os.path.realpath(os.fsdecode(given[0]))))
-    elif event == "os.rename":
+    elif event in ("os.rename", "os.link"):
         seen.append(("write", os.path.realpath(os.fsdecode(given[1]))))
     elif event == "sqlite3.connect":
         seen.append(("database", os.fsdecode(given[0])))
@@ -136,7 +136,7 @@ def test_nothing_else_is_read_or_written_and_nothing_executed(
     seen = audited(place, words)
     # What is made besides is gone at the end, as the files below say.
     passing = re.compile(
-        r"tmp(/|$)|here(?:/\.advisor-redact-.*|(?:/\.advisor)?/\.[\w.]+\.\w{8}|/\.advisor)?$"
+        r"tmp(/|$)|here(?:/\.advisor-redact-.*|(?:/\.advisor)?/\.[\w.]+\.(?:\w{8}|lock)|/\.advisor)?$"
     )
     assert {p for p in seen.read if not passing.match(p)} == {f"here/{name}" for name in read}
     assert {p for p in seen.written if not passing.match(p)} == {f"here/{name}" for name in written}
