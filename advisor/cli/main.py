@@ -84,6 +84,11 @@ def _name(error: click.BadParameter) -> str:
     return param.opts[0] if isinstance(param, click.Option) else param.human_readable_name
 
 
+#: The system refused memory, or a limit of it is reached (ulimit -v, a container).
+_NO_MEMORY = (
+    "not enough memory for what was read; give a shorter capture, raise the limit of memory, "
+    "or use a machine that has more"
+)
 #: A bug of ours (EX_SOFTWARE of sysexits.h), so that it is not mistaken for bad input.
 INTERNAL = 70
 
@@ -96,7 +101,9 @@ def _failed(error: Exception) -> int:
         head = lines.pop(0) if len(lines) == 1 else f"{len(lines)} problems"
         message("\n".join([f"error: {head}", *lines]))
         return 2
-    if isinstance(error, InputError):
+    if isinstance(error, MemoryError):
+        text = _NO_MEMORY
+    elif isinstance(error, InputError):
         text = str(error)
     elif isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx is not None else "advisor"

@@ -286,7 +286,7 @@ def own_products(names: Sequence[str], known: Sequence[KernelFamily]) -> Array:
             and not k.of_framework
             and k.sm is None
             and k.engine is None
-            and not re.search(r"\d+x\d+", name.split("(")[0])
+            and not re.search(r"\dx\d", name.split("(")[0])
             for name, k in zip(names, known, strict=True)
         ],
         bool,

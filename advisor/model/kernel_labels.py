@@ -12,7 +12,7 @@ from functools import lru_cache
 #: What only names of functions on the device look like.
 _KERNEL = re.compile(
     r"^(?:void |nvjet_|cudnn_generated|std::enable_if<)|^(?=[\w:]+?::)\S*[<(]|^\w+<.*>(?:\(.*)?$"
-    r"|^\w*kernel\w*\(",
+    r"|^(?=\w*kernel)\w+\(",
     re.IGNORECASE,
 )
 #: The type that such a function returns, up to its name.

@@ -24,7 +24,7 @@ LOG = "output.txt"
 #: What nsys says where counters may not be read (developer.nvidia.com/ERR_NVGPUCTRPERM), or cannot be.
 _REFUSED = re.compile(
     r"ERR_NVGPUCTRPERM|[Ii]nsufficient privilege|Illegal --gpu-metrics|"
-    r"GPU [Mm]etrics.*(?:not supported|not available|failed)|None of the installed GPUs"
+    r"GPU [Mm]etrics.{0,200}(?:not supported|not available|failed)|None of the installed GPUs"
 )
 #: Lines that follow an error of the command line.
 _USAGE = re.compile(r"usage:|\t|Try 'nsys ")

@@ -292,8 +292,8 @@ def print_lines(console: Console, lines: Iterable[Line]) -> None:
         console.print(text, no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)
 
 
-#: Words as the shell sees them: quotes keep spaces together.
-_WORD = re.compile(r"""(?:[^\s"']|"(?:\\.|[^"])*"|'[^']*')+""")
+#: Words as the shell sees them: quotes keep spaces together, one that is not closed up to the end.
+_WORD = re.compile(r"""(?s)(?:[^\s"']|"(?:\\.|[^"\\])*+(?:"|\\?\Z)|'[^']*+(?:'|\Z))+""")
 
 
 def shell_lines(command: str, width: int, indent: int) -> list[str]:

@@ -74,7 +74,7 @@ FUNCTION = re.compile(r"^(?!(?:.*/)?torch/|<)[^:]+\.py\(\d+\): \w+$")
 #: The profiler's own overhead; loading of kernels and a full queue are CUDA's.
 PROFILER_COST = re.compile(r"(?i)activity buffer|buffer flush|instrumentation|^resource")
 
-_COPY = re.compile(r"(?i)memcpy\s+(\w+)(?:\s*\((.+?)\s*->\s*(.+?)\))?")
+_COPY = re.compile(r"(?i)memcpy\s+(\w+)(?:\s{0,9}\(([^()>]{1,99}?)\s{0,9}->\s{0,9}([^()]{1,99}?)\))?")
 #: Bytes of an element, by the name that c10 gives its type.
 ELEMENT_BYTES = {
     "bool": 1, "byte": 1, "char": 1, "short": 2, "int": 4, "long": 8, "half": 2, "bfloat16": 2,

@@ -46,20 +46,26 @@ def of_screens(lines: Sequence[str]) -> Iterator[Row]:
 
 # ------------------------------------------------------------------ tegrastats, of Jetson
 
-TEGRA = re.compile(r"\bRAM (\d{1,7})/(\d{1,7})MB\b.*\bGR3D_FREQ (\d{1,3}(?:\.\d{1,3})?)%(?:@\[?(\d{1,5}))?")
+_TEGRA_MEMORY = re.compile(r"\bRAM (\d{1,7})/(\d{1,7})MB\b")
+_TEGRA_BUSY = re.compile(r"\bGR3D_FREQ (\d{1,3}(?:\.\d{1,3})?)%(?:@\[?(\d{1,5}))?")
 _TEGRA_TIME = re.compile(r"^(\d\d)-(\d\d)-(\d{4}) (\d\d:\d\d:\d\d)\b")
 _TEGRA_HEAT = re.compile(r"(?i)\bgpu@(\d{1,3}(?:\.\d{1,3})?)C")
+
+
+def is_tegrastats(line: str) -> bool:
+    """True for a line of it."""
+    return bool(_TEGRA_MEMORY.search(line) and _TEGRA_BUSY.search(line))
 
 
 def of_tegrastats(lines: Sequence[str]) -> Iterator[Row]:
     """One row a line. The memory is that of the board, which CPU and GPU share."""
     for line in lines:
-        hit = TEGRA.search(line)
-        if hit is None:
+        memory, busy = _TEGRA_MEMORY.search(line), _TEGRA_BUSY.search(line)
+        if memory is None or busy is None:
             continue
-        row = {"index": "0", "memory.used": hit[1], "memory.total": hit[2], "utilization.gpu": hit[3]}
-        if hit[4]:
-            row["clocks.sm"] = hit[4]
+        row = {"index": "0", "memory.used": memory[1], "memory.total": memory[2], "utilization.gpu": busy[1]}
+        if busy[2]:
+            row["clocks.sm"] = busy[2]
         if time := _TEGRA_TIME.match(line):
             row["timestamp"] = f"{time[3]}-{time[1]}-{time[2]} {time[4]}"
         if heat := _TEGRA_HEAT.search(line):

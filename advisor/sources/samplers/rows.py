@@ -236,7 +236,7 @@ def recognise(lines: Sequence[str]) -> str | None:
             return DCGMI_DMON if _of_dcgm(names) else SMI_DMON
         if layouts.SCREEN.match(line):
             return SMI_SCREENS
-        if layouts.TEGRA.search(line):
+        if layouts.is_tegrastats(line):
             return TEGRASTATS
         names = _csv_names(line, _delimiter(line))
         if layouts.is_long(names) and set(names) & {*DEVICE, *IDENTITY}:
