@@ -167,6 +167,13 @@ def _cost_of_tracing(a: Analysis, out: FactWriter) -> None:
     out.put("capture.traced_call_cost_ratio", eager / a.window.length if a.window.length else None)
     out.put("capture.overhead_idle_ratio", profiler)
     out.put("capture.blocking_launch_ratio", _blocking(a))
+    out.put("capture.stacked_launch_ratio", _stacked(a))
+
+
+def _stacked(a: Analysis) -> float:
+    """Share of the launch calls in the window for which a call stack was recorded."""
+    chain = a.trace.columns("api_calls", ("callchain",))["callchain"][a.calls_of(Call.LAUNCH)]
+    return float((chain >= 0).mean()) if len(chain) else 0.0
 
 
 def _blocking(a: Analysis) -> float | None:

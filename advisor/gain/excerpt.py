@@ -145,7 +145,7 @@ def left_out(a: Analysis) -> Spans:
 def profiler_writes(a: Analysis) -> Spans:
     """When the profiler wrote down what it had collected of the process and the device ran out of work
     meanwhile, as the budget has it."""
-    written = a.states.overhead.get(a.main_process, EMPTY)
+    written = joined(a.states.overhead.get(a.main_process, EMPTY), *a.states.thread_overhead.values())
     if not len(written) or a.main_device not in a.budgets:
         return EMPTY
     budget = a.budgets[a.main_device]

@@ -142,9 +142,22 @@ def _host(a: Analysis, times: CallTimes, lo: int, issued: Array, paused: Coverag
         step[mine], between[mine] = _between(issued[mine])
     own, kind = (times.end - times.start).astype(float), times.kind.astype(np.int64)
     what = dense.astype(np.int64), pre, own, kind, times.row, step, between
-    recorded += constant("step_mark_cost") * marked_by
+    recorded += constant("step_mark_cost") * marked_by + _stacks(a, times, own, dense)
     of_pre = explained["gc"], explained["gil"], explained["os"], operators, recorded, marked_by
     return Calls(*what, *of_pre), begin
+
+
+def _stacks(a: Analysis, times: CallTimes, own: Array, thread: Array) -> Array:
+    """The most that recording the stacks of launch calls cost, ns, by the call of the same thread that
+    follows: all that such a call took beyond what a launch costs at least."""
+    out = np.zeros(len(own))
+    chain = a.trace.columns("api_calls", ("callchain",))["callchain"][times.row]
+    stacked = (chain >= 0) & (times.kind == Call.LAUNCH)
+    for one in distinct(thread[stacked]).tolist():
+        mine = np.flatnonzero(thread == one)
+        spent = np.where(stacked[mine], np.maximum(own[mine] - constant("launch_floor"), 0.0), 0.0)
+        out[mine[1:]] = spent[:-1]
+    return out
 
 
 def _handovers(calls: Calls, times: CallTimes) -> tuple[Handovers, Calls]:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 # --- what is replayed -----------------------------------------------------------------------------
 
-#: A diagnosis replays at most this many operations: some 25 steps of a small decoder. Choice, for its time.
+#: A diagnosis and a what-if replay at most this many operations: some 25 steps of a small decoder. Choice,
+#: for the time of a diagnosis; both replay the same, so that they say the same.
 DIAGNOSIS_OPS = 20_000
-#: A what-if that the user asks for replays up to this many. Choice, for its time.
-MOST_OPS = 200_000
 #: A pass that is alone cannot be replayed in part: up to this many. Choice, for its time.
 MOST_ALONE_OPS = 60_000
 #: Steps before the measured ones, so that the first of these starts as it did. Choice.

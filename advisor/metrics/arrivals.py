@@ -125,7 +125,14 @@ def _unexplained(a: Analysed, found: _Waits) -> _Waits:
     for one in distinct(found.thread).tolist():
         states = a.states.cold, a.states.gc, a.states.gil, a.states.loading
         named = [by.get(one, EMPTY) for by in states]
-        known = [joined(capture_ranges(a.trace), *a.states.overhead.values(), *named)]
+        known = [
+            joined(
+                capture_ranges(a.trace),
+                *a.states.overhead.values(),
+                *a.states.thread_overhead.values(),
+                *named,
+            )
+        ]
         asleep = off_cpu(a.trace, one, waiting=True)
         if one in a.states.os:
             waiting, working = _calls_of_system(a, one, _WAITS)

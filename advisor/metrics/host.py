@@ -201,7 +201,8 @@ def innermost_on_threads(
 
 
 class HostStates(Struct, frozen=True):
-    """States that explain waiting, by thread, and profiler overhead, by process. `cold` is start-up
+    """States that explain waiting, by thread, and profiler overhead: what stops a whole process
+    (`overhead`, by process) and what one thread alone waited for (`thread_overhead`). `cold` is start-up
     wherever it stands."""
 
     cold: dict[int, Spans]
@@ -209,6 +210,7 @@ class HostStates(Struct, frozen=True):
     gil: dict[int, Spans]
     os: dict[int, Spans]
     overhead: dict[int, Spans]
+    thread_overhead: dict[int, Spans]
     loading: dict[int, Spans]
     node_traced: bool
 
@@ -223,15 +225,29 @@ def host_states(
         rows = ranges.rows([i for i, each in roles.items() if each == role])
         return union_by(rows["thread"], rows["start"], rows["end"])
 
+    whole, one = _overheads(trace)
     return HostStates(
         cold=cold,
         gc=covered("gc"),
         gil=covered("gil_wait"),
         os=union_by(*trace.columns("host_calls", ("thread", "start", "end")).values()),
-        overhead=union_by(*trace.columns("overheads", ("process", "start", "end")).values()),
+        overhead=whole,
+        thread_overhead=one,
         loading=covered("data_loading"),
         node_traced=nodes,
     )
+
+
+def _overheads(trace: Trace) -> tuple[dict[int, Spans], dict[int, Spans]]:
+    """Profiler overhead by process, where all of it stands still (the profiler flushes its buffers, or the
+    thread is not recorded), and the rest by thread: while the profiler holds one thread, others run on."""
+    rows = trace.columns("overheads", ("process", "thread", "start", "end", "kind_id"))
+    ids, at = np.unique(rows["kind_id"], return_inverse=True)
+    flushes = np.array(["flush" in text.lower() for text in trace.texts(ids.tolist())], bool)[at]
+    whole = flushes | (rows["thread"] == MISSING)
+    by_process = (rows[n][whole] for n in ("process", "start", "end"))
+    by_thread = (rows[n][~whole] for n in ("thread", "start", "end"))
+    return union_by(*by_process), union_by(*by_thread)
 
 
 class ThreadStates:
@@ -245,7 +261,10 @@ class ThreadStates:
         explained = EMPTY
         own: dict[str, Spans] = {}
         for name, spans in (
-            ("profiler", states.overhead.get(process, EMPTY)),
+            (
+                "profiler",
+                joined(states.overhead.get(process, EMPTY), states.thread_overhead.get(thread, EMPTY)),
+            ),
             ("startup", states.cold.get(thread, EMPTY)),
             ("gc", states.gc.get(thread, EMPTY)),
             ("gil", states.gil.get(thread, EMPTY)),

@@ -244,7 +244,7 @@ def find_stretches(
     held = among(call, _EXPLAIN) & (
         ended - begun > min(limits.window.INTERRUPTION_NS, int(length.min())) // 10
     )
-    named = states.cold, states.gc, states.gil, states.overhead, states.loading
+    named = states.cold, states.gc, states.gil, states.overhead, states.thread_overhead, states.loading
     explained = [s for each in named for s in each.values()]
     known = joined(capture_ranges(trace), union(begun[held], ended[held]), waits, *explained)
     unknown = 2 * Coverage(known).within(found.start, found.end) < length

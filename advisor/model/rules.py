@@ -341,7 +341,7 @@ class RuleSpec(Strict):
     impact: ImpactSpec | None = None
     severity: SeveritySpec = SeveritySpec()
     confidence: ConfidenceSpec
-    doubts: Annotated[tuple[Doubt, ...], Items, Field(max_length=4)] = ()
+    doubts: Annotated[tuple[Doubt, ...], Items, Field(max_length=8)] = ()
     gain: GainSpec | None = None
     message: Prose
     healthy: Prose | None = None

@@ -277,7 +277,7 @@ def answer(
 ) -> m.WhatIfReport:
     """Predicted step time with the fixes applied in order. Raises InputError if no estimate is possible."""
     try:
-        replayer = Replayer(a, weight_bytes, gain_limits.MOST_OPS, unprofiled_ns)
+        replayer = Replayer(a, weight_bytes, gain_limits.DIAGNOSIS_OPS, unprofiled_ns)
         found = combine(replayer, fixes)
     except (NoReplay, NoEstimate) as reason:
         raise InputError(f"{source.path}: no estimate: {reason}") from None

@@ -251,7 +251,7 @@ def test_memory_and_backtraces_are_runs_of_their_own() -> None:
     assert "--cuda-memory-usage=true" in commands(made, "record")[0]
     assert "memory-usage-slows" in {p.id for p in made.pitfalls}
     host = plan(PlanRequest("host-overhead", "pytorch"))
-    assert "--cudabacktrace=kernel:500" in text(host)
+    assert "--cudabacktrace=kernel:80000" in text(host)
     assert "--cudabacktrace" not in commands(host, "record")[0]
     assert "python-gil" in commands(host, "record")[0]
     assert "python-gil" not in commands(plan(PlanRequest("host-overhead", "native")), "record")[0]

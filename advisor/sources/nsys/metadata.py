@@ -24,8 +24,8 @@ NSYS = Recorder(
         **{table: parts[0][0] for table, parts in nsys.JOINED_TABLES.items()},
         "samples": nsys.GPU_METRICS,
     },
-    # Calls under the threshold of 80 us have no backtrace by default; launches last 5 us.
-    backtraces="--cudabacktrace=kernel:1000,sync:1000,memory:1000 --sample=process-tree",
+    # From 80 us on stacks cost next to nothing; a launch with a stack takes several times as long.
+    backtraces="--cudabacktrace=kernel:80000,sync:80000,memory:80000 --sample=process-tree",
     ranges="--trace=cuda,nvtx",
     migrations=True,
 )
