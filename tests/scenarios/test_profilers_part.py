@@ -30,7 +30,7 @@ def test_with_stacks_at_most_launches_nothing_is_said_of_launching(tmp_path: Pat
     assert not said & {"launch-bound", "launch-storm", "slow-host", "gpu-idle"}
     assert ranked(d)[0] == "profiler-overhead"
     (told,) = [f.message for f in d.findings if f.cause == "profiler-overhead"]
-    assert "what launching costs without it cannot be told" in told
+    assert "what launching costs without it is unknown" in told
 
 
 def test_the_untraced_step_may_be_as_short_as_without_stacks(tmp_path: Path) -> None:
