@@ -14,6 +14,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import DeviceBudget
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, positions, subtract, union
 from advisor.metrics.operations import Kind, calls_named
+from advisor.metrics.other_calls import graph_builds
 from advisor.metrics.phases import (
     held_by_prompts,
     longest_gap_of,
@@ -46,9 +47,6 @@ _EVENT_WAITS = os_calls(EVENT_CALLS, SLEEP_CALLS)
 #: Calls that wait for another thread (pthreads(7), sem_overview(7)).
 _LOCKS = os_calls(r"(?:futex|pthread_(?:mutex|rwlock|spin|cond|barrier|join)|sem_(?:timed|clock)?wait)\w*")
 #: Calls that build, change or destroy graphs, and those of them that occur once a graph.
-_BUILDS_GRAPH = re.compile(r"Graph(?=[A-Z])(?!Launch|Debug|.*Get)|Stream(?:Begin|End)Capture")
-_MAKES_GRAPH = re.compile(r"GraphInstantiate|GraphExecUpdate")
-_BEGINS, _ENDS = re.compile("StreamBeginCapture"), re.compile("StreamEndCapture")
 #: Calls that allocate, lock or release memory of the host.
 LOCKS_PAGES = re.compile(r"Host(?:Alloc|Register|Unregister)|MallocHost|FreeHost|MemAllocHost")
 _ASYNC, _DEVICE_WIDE = re.compile("Async"), re.compile("(?:Device|Ctx)Synchronize")
@@ -236,16 +234,10 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> N
 
 
 def _graphs_built(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> None:
-    rows = calls_by(a, feeder, Call.OTHER)
-    rows = rows[calls_named(a.trace, rows, _BUILDS_GRAPH)]
-    start, end = (times[rows] for times in a.trace.columns("api_calls", ("start", "end")).values())
-    begins, ends, makes = (calls_named(a.trace, rows, of) for of in (_BEGINS, _ENDS, _MAKES_GRAPH))
-    # A stream capture lasts from the last begin, unless another capture ended since then.
-    begun, ended = (np.maximum.accumulate(np.where(of, np.arange(len(rows)), -1)) for of in (begins, ends))
-    start = np.where(ends & (begun > np.append(-1, ended[:-1])), start[begun], start)
-    idle = budget.idle_inside(union(start[~begins], end[~begins]))
+    built = graph_builds(a, feeder)
+    idle = budget.idle_inside(built.spans)
     if a.step_count:
-        out.put("graph.builds_per_step", makes.sum() / a.step_count)
+        out.put("graph.builds_per_step", built.makes / a.step_count)
     out.put("graph.build_idle_ratio", idle / budget.program_ns)
     out.put("graph.build_of_idle_ratio", idle / max(budget.idle_ns, 1))
 

@@ -85,12 +85,15 @@ def coalesce_copies(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
     duration = ops.duration.copy()
     duration[mine] = 0.0
     duration[first] = np.maximum(total / np.maximum(rate, 1e-9), ops.duration[first])
-    between = of_call != MISSING  # the waits between them, too
-    between[ops.call[first]] = False
+    # The waits between them, too, but none in front of the first.
+    begins = np.zeros(int(of_call.max()) + 1, np.int64)
+    begins[run[first]] = ops.call[first]
+    between = (of_call != MISSING) & (np.arange(len(calls)) > begins[of_call])
     gap = np.where(marked(len(ops), without(mine, first)), 0.0, ops.gap)
-    held = np.where(calls.host_code, calls.pre, calls.explained)
+    # The host still makes what is copied; what comes with a call goes with it.
+    with_call = np.minimum(constant("launch_floor") + constant("operator_time") * calls.operators, calls.pre)
     changed = inputs.with_ops(duration=duration, gap=gap).with_calls(
-        own=np.where(between, 0.0, calls.own), pre=np.where(between, np.minimum(held, calls.pre), calls.pre)
+        own=np.where(between, 0.0, calls.own), pre=np.where(between, calls.pre - with_call, calls.pre)
     )
     waits = inputs.waits
     return replace(changed, waits=waits.take(~between[waits.call]))

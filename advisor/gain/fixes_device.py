@@ -9,6 +9,7 @@ import numpy as np
 from advisor.facts import limits as fact_limits
 from advisor.facts.device import is_skinny
 from advisor.gain import limits
+from advisor.gain.exposure import overlaps, uncovered
 from advisor.gain.inputs import NONE, Inputs
 from advisor.gain.profiler import Scenario, usual_node_gaps
 from advisor.gain.replay_ops import NoEstimate, Work, require
@@ -296,13 +297,27 @@ def shorten_node_gaps(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, 
 
 
 def overlap_communication(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Transfers between two GPUs that need nothing of their step can be received a step ahead, as far as
+    """Collectives run beside the other kernels: both end with the longer of them (Amdahl), so that no more
+    is hidden than the other kernels take without a collective beside them. Pessimistic: half of that where
+    the capture shows collectives beside kernels, nothing where none runs so.
+
+    Transfers between two GPUs that need nothing of their step can be received a step ahead, as far as
     its other work hides them: on a stream of their own, and in the optimistic reading before all kernels
     of the step, where one rank alone cannot tell a cache to come from the result of a stage before."""
     mine = require(work.communication, "the replayed steps hold no collectives")
-    share = np.full(len(work), np.clip(fix.number("overlap") + lean * limits.OVERLAP_SPREAD_RATIO, 0.0, 1.0))
     duration = inputs.ops.duration
+    exposed = float((duration * work.exposed)[mine].sum())
+    alone = float((duration * uncovered(work.a, work.at))[(work.kind == Kind.KERNEL) & ~mine].sum())
+    hidden = min(alone / max(exposed, 1.0), 1.0)
     ahead = _apart(inputs, work) | (_leading(inputs, work) if lean > 0 else False)
+    if hidden * exposed < limits.HIDDEN_RATIO * float(duration[mine].sum()) and not ahead.any():
+        raise NoEstimate(
+            "no other kernels are left to hide the collectives behind: they set the pace; move fewer bytes, "
+            "or use fewer ranks on this link"
+        )
+    if lean < 0:
+        hidden *= limits.HIDDEN_AT_WORST if overlaps(work.a) else 0.0
+    share = np.full(len(work), hidden * fix.number("overlap"))
     if ahead.any() and lean >= 0:
         share[ahead] = min(float(duration[~mine].sum() / max(duration[ahead].sum(), 1.0)), 1.0)
     return inputs.with_ops(duration=duration * np.where(mine, 1 - share * work.exposed, 1.0))

@@ -10,9 +10,9 @@ from advisor.gain.inputs import NEVER, NONE, Inputs
 from advisor.gain.profiler import Scenario
 from advisor.gain.replay_ops import NoEstimate, Work, require
 from advisor.gain.whatifs import Fix, constant
-from advisor.metrics.intervals import Coverage, union
+from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.operations import Kind
-from advisor.metrics.other_calls import costly_calls
+from advisor.metrics.other_calls import costly_calls, graph_builds
 from advisor.model.arrays import Array, among, distinct, marked, median_of
 from advisor.sources.schema import DTOH, Call
 
@@ -272,7 +272,7 @@ def launched_ahead(fix: Fix, inputs: Inputs, work: Work, all_waits: bool = False
 def remove_host_gap(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Optimistic: the next step is launched before the result of the last one is read. Pessimistic, where
     the thread may wait for what comes at a fixed rate: nothing changes."""
-    calls = inputs.calls
+    calls, before = inputs.calls, inputs
     if lean < 0 and fix.params["may_stay"] == "yes":
         return inputs
     if fix.params["what"] == "os":
@@ -280,13 +280,26 @@ def remove_host_gap(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
         changed = _explained_away(inputs, "os", reason)
     elif fix.params["what"] == "calls":
         changed = _with_host_time(inputs, calls.pre - _in_costly_calls(inputs, work))
+    elif fix.params["what"] == "graph_calls":
+        changed = _without_graph_calls(inputs, work)
     else:
         if work.computes_on_host:
             raise NoEstimate(
                 "the host computes on data between two copies: how long the GPU takes for it is not recorded"
             )
         changed = _with_host_time(inputs, np.where(calls.host_code, calls.explained, calls.pre))
+    if fix.params["how"] == "moved" and lean <= 0:
+        changed = replace(changed, beside=max(before.beside, _moved(before, changed, work)))
     return launched_ahead(fix, changed, work, all_waits=lean > 0)
+
+
+def _moved(before: Inputs, after: Inputs, work: Work) -> float:
+    """How much host time went from the thread that lost most of it, ns a replayed step."""
+    calls = before.calls
+    inside = np.isin(calls.step, work.taken.excerpt.measured)
+    gone = np.where(inside, calls.pre - after.calls.pre, 0.0)
+    held = np.bincount(calls.thread, gone, minlength=1)
+    return float(held.max()) / len(work.taken.excerpt.measured)
 
 
 def _in_costly_calls(inputs: Inputs, work: Work) -> Array:
@@ -297,13 +310,38 @@ def _in_costly_calls(inputs: Inputs, work: Work) -> Array:
     rows = np.empty(0, np.int64) if feeder is None else costly_calls(a, a.main_device, feeder).rows
     start, end, thread = a.trace.columns("api_calls", ("start", "end", "thread")).values()
     held = np.zeros(len(calls))
-    for one in distinct(calls.thread).tolist():
-        mine = np.flatnonzero(calls.thread == one)
-        own = rows[thread[rows] == thread[calls.row[mine[0]]]]
-        begun = start[calls.row[mine]]
-        since = np.concatenate((begun[:1], end[calls.row[mine[:-1]]]))
-        held[mine] = Coverage(union(start[own], end[own])).within(since, np.maximum(begun, since))
+    for one in distinct(thread[rows]).tolist():
+        own = rows[thread[rows] == one]
+        held += _inside(inputs, work, one, union(start[own], end[own]))
     return np.minimum(require(held, "no such call comes before a call of the replayed steps"), calls.pre)
+
+
+def _without_graph_calls(inputs: Inputs, work: Work) -> Inputs:
+    """The inputs without the time in which the thread captures, builds, updates or destroys graphs."""
+    a, calls = work.a, inputs.calls
+    feeder = a.feeder(a.main_device)
+    if feeder is None:
+        raise NoEstimate("the thread that launches is not known")
+    built = graph_builds(a, feeder).spans
+    start, end, thread = a.trace.columns("api_calls", ("start", "end", "thread")).values()
+    held = np.minimum(_inside(inputs, work, feeder, built), calls.pre)
+    # What is launched while a stream is captured runs later, as a part of the graph.
+    issues = marked(len(calls), inputs.ops.call[inputs.ops.latency > NEVER])
+    captured = Coverage(built).within(start[calls.row], end[calls.row]) > 0
+    captured &= ~issues & (calls.kind == Call.LAUNCH) & (thread[calls.row] == feeder)
+    require(held + captured, "no graph is built before a call of the replayed steps")
+    return _with_host_time(inputs, calls.pre - held, own=np.where(captured, 0.0, calls.own))
+
+
+def _inside(inputs: Inputs, work: Work, thread: int, spans: Spans) -> Array:
+    """How much of the host time before each call of a thread lies inside the spans, as captured, ns."""
+    start, end, of = work.a.trace.columns("api_calls", ("start", "end", "thread")).values()
+    row, held = inputs.calls.row, np.zeros(len(inputs.calls))
+    mine = np.flatnonzero(of[row] == thread)
+    begun = start[row[mine]]
+    since = np.concatenate((begun[:1], end[row[mine[:-1]]]))
+    held[mine] = Coverage(spans).within(since, np.maximum(begun, since))
+    return held
 
 
 def remove_gc(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:

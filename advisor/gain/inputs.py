@@ -139,7 +139,8 @@ class Joins(Rows, frozen=True):
 
 
 class Inputs(Struct, frozen=True):
-    """`origin`: when the clock of each thread starts; `ready`: when each stream is free."""
+    """`origin`: when the clock of each thread starts; `ready`: when each stream is free; `beside`: how long
+    work that fixes moved off these threads takes a step, ns, which runs beside the rest."""
 
     calls: Calls
     ops: Ops
@@ -148,6 +149,7 @@ class Inputs(Struct, frozen=True):
     handovers: Handovers
     origin: Array
     ready: Array
+    beside: float = 0.0
 
     def with_calls(self, **columns: Array) -> Inputs:
         return replace(self, calls=replace(self.calls, **columns))
@@ -164,7 +166,7 @@ class Inputs(Struct, frozen=True):
             (self.origin, other.origin),
             (self.ready, other.ready),
         ]
-        return all(a is b or np.array_equal(a, b) for a, b in pairs)
+        return self.beside == other.beside and all(a is b or np.array_equal(a, b) for a, b in pairs)
 
     def no_longer_than(self, other: Inputs) -> bool:
         """Whether each call and operation is one of the other's and takes no more time than there."""

@@ -92,8 +92,13 @@ RATE_LOSS_POWERS = 5.0, 1.0, -1.0
 SHORT_KERNEL_NS = 10_000
 #: Samples resolve the levels of kernels this many times as long as their stamps may be off. Choice.
 SHARP_FACTOR = 10
-#: Poor and very good overlap, around the requested one (nsys-ai).
-OVERLAP_SPREAD_RATIO = 0.3
+#: Of the time of collectives that could be hidden, this share is in the pessimistic reading. Choice: some
+#: collectives end what the next kernel needs.
+HIDDEN_AT_WORST = 0.5
+#: With other kernels beside this share of the time of collectives, a program lets them overlap. Choice.
+OVERLAPPING_RATIO = 0.02
+#: Where less than this share of the collectives' time could be hidden, overlapping wins nothing. Choice.
+HIDDEN_RATIO = 0.01
 #: A read-back is a copy to the host of at most this many bytes. Choice.
 READBACK_BYTES = 64 << 10
 #: This many read-backs a step are decisions inside it. Choice: more than its result, what ends it and a

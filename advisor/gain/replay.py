@@ -220,9 +220,10 @@ class StepTimes:
         return mine, np.flatnonzero(begins_run(step[mine]))
 
     def mean(self, inputs: Inputs) -> float:
-        """Mean time of the measured steps in a replay, ns; no stream can run its work in less."""
+        """Mean time of the measured steps in a replay, ns; no stream can run its work in less, and no thread
+        what was moved to it."""
         each = self.each(inputs)
-        return max(float(each.mean()) if len(each) else 0.0, self.busiest(inputs))
+        return max(float(each.mean()) if len(each) else 0.0, self.busiest(inputs), inputs.beside)
 
     def each(self, inputs: Inputs) -> Array:
         """Time of each measured step in a replay, ns."""

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.intervals import Coverage, subtract, union
+from advisor.metrics.intervals import Coverage, Spans, subtract, union
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import calls_named
 from advisor.metrics.waited import calls_by, issuers
@@ -18,6 +18,27 @@ from advisor.sources.schema import Call
 
 #: Calls that build, instantiate, update, destroy or capture graphs, and those that queue host code.
 _OF_THEIR_OWN = re.compile(r"Graph|StreamBeginCapture|StreamEndCapture|LaunchHostFunc|AddCallback")
+_BUILDS_GRAPH = re.compile(r"Graph(?=[A-Z])(?!Launch|Debug|.*Get)|Stream(?:Begin|End)Capture")
+_MAKES_GRAPH = re.compile(r"GraphInstantiate|GraphExecUpdate")
+_BEGINS, _ENDS = re.compile("StreamBeginCapture"), re.compile("StreamEndCapture")
+
+
+class GraphBuilds(Struct, frozen=True):
+    """When a thread captures, builds, updates or destroys graphs, and how many it makes."""
+
+    spans: Spans
+    makes: int
+
+
+def graph_builds(a: Analysis, thread: int) -> GraphBuilds:
+    """A stream capture lasts from the last begin, unless another capture ended since then."""
+    rows = calls_by(a, thread, Call.OTHER)
+    rows = rows[calls_named(a.trace, rows, _BUILDS_GRAPH)]
+    start, end = (times[rows] for times in a.trace.columns("api_calls", ("start", "end")).values())
+    begins, ends, makes = (calls_named(a.trace, rows, of) for of in (_BEGINS, _ENDS, _MAKES_GRAPH))
+    begun, ended = (np.maximum.accumulate(np.where(of, np.arange(len(rows)), -1)) for of in (begins, ends))
+    start = np.where(ends & (begun > np.append(-1, ended[:-1])), start[begun], start)
+    return GraphBuilds(union(start[~begins], end[~begins]), int(makes.sum()))
 
 
 class CostlyCalls(Struct, frozen=True):

@@ -157,10 +157,14 @@ def test_replays_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_step_without_work_has_no_estimate(tmp_path: Path) -> None:
-    """One collective behind the other; hidden, they leave nothing to time."""
-    r = replayer(scenes.sampled((scenes.NCCL, 100, 10, 0)), tmp_path)
+    """One copy alone in a step; gone, it leaves nothing to time."""
+
+    def step(e: Export, t: int) -> None:
+        e.copy(at=t, dur=110 * US, bytes=1_000_000, memory="pinned", copy_start=t + 5 * US, copy_dur=100 * US)
+
+    r = replayer(scenes.capture(step, 111), tmp_path)
     with pytest.raises(NoEstimate, match="no work"):
-        r.estimate([fix("overlap_communication", overlap=1.0)])
+        r.estimate([fix("remove_copy"), fix("remove_host_gap")])
 
 
 def test_less_work_never_takes_longer(tmp_path: Path) -> None:

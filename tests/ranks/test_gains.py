@@ -91,7 +91,7 @@ def test_an_exposed_transfer_in_a_job(tmp_path: Path) -> None:
     assert gain.step_before_ms is not None
     assert gain.step_after_ms is not None
     hidden = gain.step_before_ms.mid - gain.step_after_ms.mid
-    assert hidden == pytest.approx(0.6 * LAYERS * 0.060, rel=0.1)
+    assert hidden == pytest.approx(LAYERS * 0.060, rel=0.1)
     assert any("of the exposed time is transfer" in text for text in gain.assumptions)
 
 
@@ -143,5 +143,5 @@ def test_hiding_transfers_in_one_capture_keeps_the_waiting(tmp_path: Path) -> No
     saved = advisor.whatif(path, "overlap_communication").speedup
     for one in gains:
         assert one is not None
-        assert 1 < one.high < 1.1  # of 70 us it would be 1.6
+        assert 1 <= one.low <= one.high < 1.13  # of 70 us it would be 1.6
         assert saved.high == pytest.approx(one.high, abs=0.01)
