@@ -25,7 +25,7 @@ def uncovered(a: Analysis, at: Array) -> Array:
 
 
 def overlaps(a: Analysis) -> bool:
-    """Whether other kernels run beside `OVERLAPPING_RATIO` of the time of collectives in the window, or more."""
+    """Whether other kernels run beside `OVERLAPPING_RATIO` of the time of collectives in the window."""
     beside, whole = 0, 0
     for device, budget in a.budgets.items():
         at = np.flatnonzero(a.communication & (a.ops.device == device) & a.in_window)

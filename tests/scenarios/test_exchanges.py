@@ -109,7 +109,7 @@ def test_steps_that_read_prompts_may_be_cut_beside_small_decodes(tmp_path: Path)
 
 
 def test_short_exchanges_of_halves(tmp_path: Path) -> None:
-    d = diagnosed(decode(2, exchange=4), tmp_path)
+    d = diagnosed(decode(2, exchange=3), tmp_path)
     assert fact(d, "comm.halves") is True
     assert "halves-take-turns" not in ranked(d)
 

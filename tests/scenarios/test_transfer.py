@@ -75,14 +75,31 @@ def offloaded(name: str) -> Machine:
 
 
 def test_weights_that_come_up_layer_by_layer_belong_on_the_device(tmp_path: Path) -> None:
-    """A copy stream hides nothing of them: the link is busy all the time."""
+    """A copy stream hides nothing of them: the link is busy all the time. Whether they fit on the device
+    is not in the capture, so that what this would win is not promised."""
     d = diagnosed(offloaded("decode"), tmp_path)
     expect(d, "transfer-bound")
     found = d.findings[0]
-    assert (found.severity, found.recommendations[0].id) == ("high", "keep-on-device")
+    assert (found.severity, found.recommendations[0].id) == ("medium", "keep-on-device")
     assert found.gain is not None
-    assert found.gain.step_after_ms is not None
-    assert found.gain.step_after_ms.mid == pytest.approx(0.32, rel=0.1)
+    assert found.gain.speedup is None
+
+
+def test_copies_end_with_the_longer_of_copies_and_kernels(tmp_path: Path) -> None:
+    """64 MiB at 50 GB/s take 1.34 ms, the kernels of a layer less: prefetched, the link sets the pace."""
+    m = Machine()
+    for i in range(6):
+        with m.step(f"decode_step {i}"):
+            for _ in range(8):
+                m.copy("HtoD", 64 * MIB, gb_per_s=50)
+                m.layers(1, [(Kernel("gemm"), 900)])
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    expect(d, "transfer-bound")
+    gain = d.findings[0].gain
+    assert gain is not None
+    assert gain.step_after_ms is not None
+    assert gain.step_after_ms.mid == pytest.approx(10.74, rel=0.05)
 
 
 def test_a_simulation_that_uploads_all_the_time_is_promised_nothing(tmp_path: Path) -> None:
