@@ -129,12 +129,13 @@ def test_a_cache_that_is_received_on_a_stream_of_its_own(tmp_path: Path) -> None
 
 
 def test_what_a_step_receives_first_may_be_known_ahead(tmp_path: Path) -> None:
-    """Before the kernels on their stream it may be the result of another stage: the middle hides 60 %."""
+    """Before the kernels on their stream it may be the result of another stage: at most it is hidden
+    whole, and nothing shows that it can be."""
     found = of_cause(diagnosed(steps(lambda m: m.launch(RECEIVE, 1000)), tmp_path), "exposed-communication")
-    assert after_ms(found) == pytest.approx(COMPUTE + 0.4, rel=0.05)
+    assert after_ms(found) == pytest.approx(COMPUTE, rel=0.05)
     assert found.gain is not None
     assert found.gain.step_after_ms is not None
-    assert found.gain.step_after_ms.low <= COMPUTE * 1.05
+    assert found.gain.step_after_ms.high > COMPUTE + 0.9
 
 
 def test_a_result_sent_on_after_the_step_stays_behind_it(tmp_path: Path) -> None:
@@ -146,4 +147,4 @@ def test_a_result_sent_on_after_the_step_stays_behind_it(tmp_path: Path) -> None
     found = of_cause(diagnosed(steps(after=send), tmp_path), "exposed-communication")
     assert found.gain is not None
     assert found.gain.step_after_ms is not None
-    assert found.gain.step_after_ms.low > COMPUTE
+    assert found.gain.step_after_ms.high > COMPUTE + 0.9
