@@ -11,8 +11,7 @@ from msgspec import Struct
 from advisor.metrics import limits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import BUSY_COLUMNS, PARTS
-from advisor.metrics.kernels import call_key, dense, distribution, launch_shape
-from advisor.metrics.passes import DeviceKernels
+from advisor.metrics.kernels import ATTENTION, MATMUL, call_key, dense, distribution, launch_shape
 from advisor.model.arrays import Array, marked, median_of, rows_at
 
 
@@ -102,7 +101,7 @@ def find_drift(a: Analysis, device: int) -> Drift | None:
     first, last = np.arange(count) < third, np.arange(count) >= count - third
     before, after = median_of(times[first]), median_of(times[last])
     grown = after - before
-    kernels, alike, mean = _of_like_kernels(a.kernels(device), inside, first[step], last[step], third, grown)
+    kernels, alike, mean = _of_like_kernels(a, device, inside, first[step], last[step], third, grown)
     idle = float(median_of((times - busy)[last]) - median_of((times - busy)[first]))
     return Drift(
         steps=count,
@@ -136,7 +135,9 @@ def find_slow_steps(a: Analysis) -> SlowSteps | None:
     inside, _ = kernels.of_one_phase
     usual, slower = (marked(len(a.steps), step[mine])[kernels.step[inside]] for mine in (~slow, slow))
     others, grown = len(step) - count, float(times[slow].mean() - times[~slow].mean())
-    part, alike, mean = _of_like_kernels(kernels, inside, usual, slower, others, grown, others / count)
+    part, alike, mean = _of_like_kernels(
+        a, a.main_device, inside, usual, slower, others, grown, others / count
+    )
     return SlowSteps(kernels=part, alike=alike if mean > 0 else 0.0, kernel_change=mean)
 
 
@@ -144,8 +145,21 @@ def _share(part: float, whole: float) -> float:
     return float(np.clip(part / whole, 0.0, 1.0)) if whole else 0.0
 
 
+def _same_sizes(a: Analysis, name: Array, group: Array, calls: list[Array], like: Array) -> bool:
+    """Whether the kernels whose launches follow the number of tokens were launched with the same shapes on
+    both sides: most of their calls are `like`. Products often run as many blocks as the device has SMs,
+    whatever their size, and attention grows with the context, so neither tells; without others nothing
+    speaks against it."""
+    of_group = np.zeros(len(like), np.int64)
+    of_group[group] = name
+    by_rows = ~a.names.mask(lambda k: k.family in MATMUL | ATTENTION)[of_group]
+    counted = (calls[0] + calls[1]) * by_rows
+    return bool(2 * counted[like].sum() >= counted.sum())
+
+
 def _of_like_kernels(
-    kernels: DeviceKernels,
+    a: Analysis,
+    device: int,
     inside: Array | slice,
     first: Array,
     last: Array,
@@ -156,13 +170,17 @@ def _of_like_kernels(
     """What like kernels (one name and launch shape, called about equally often in the first and the last
     steps) make of the time `grown` (ns) by which a step changes: their share of it, the share of their time
     in those that change along with the rest, and by how much they all change. `first` and `last` are masks
-    over the kernels `inside`; there are so many first `steps`, `times` as many as last ones."""
+    over the kernels `inside`; there are so many first `steps`, `times` as many as last ones. Nothing is said
+    (three zeros) of steps whose launches show work of other sizes."""
+    kernels = a.kernels(device)
     group = dense(call_key(kernels.name[inside], kernels.shape[inside]))[1]
     size = int(group.max(initial=-1)) + 1
     thirds = [(group[mine], kernels.length[inside][mine]) for mine in (first, last)]
     time = [np.bincount(of, length, size) for of, length in thirds]
     calls = [np.bincount(of, minlength=size) * n for (of, _), n in zip(thirds, (1, times), strict=True)]
     like = (calls[0] > 0) & (np.abs(calls[1] - calls[0]) <= limits.kernels.LIKE_CALLS_RATIO * calls[0])
+    if not _same_sizes(a, kernels.name[inside], group, calls, like):
+        return 0.0, 0.0, 0.0
     old, new = time[0][like], time[1][like] * calls[0][like] * times / np.maximum(calls[1][like], 1)
     mean = float((new - old).sum() / max(old.sum(), 1.0))
     change = (new / np.maximum(old, 1.0) - 1) * np.sign(mean)

@@ -209,7 +209,7 @@ def slow_steps(a: _ByStep, besides: Array | None = None) -> JudgedSteps | None:
         longer = np.maximum(busy - median_of(busy), 0)
         more |= 2 * other_work(a, at[mine], times).sum(axis=1) > np.maximum(longer, 1)
         more &= ~extra[mine]
-        times = times - np.where(more, longer, 0)
+        times = times - np.where(more, longer, _more_tokens(a, at[mine], busy))
     if len(times) < 3:
         return None
     at = at[mine]
@@ -221,6 +221,22 @@ def slow_steps(a: _ByStep, besides: Array | None = None) -> JudgedSteps | None:
     rest = times[~slow]
     slow &= times > rest.mean() + limits.kernels.SLOW_STEP_DEVIATIONS * rest.std()
     return at, times, slow
+
+
+def _more_tokens(a: _ByStep, steps: Array, busy: Array) -> Array:
+    """GPU time (ns) by which each step is longer than the usual one because it reads more tokens, by the
+    range names: of the median step with as many tokens where there are enough, else of the step itself.
+    Decode steps have one token a sequence and are compared as they are."""
+    extra, tokens = np.zeros(len(busy)), np.zeros(len(busy))
+    for i, named in enumerate(step_sizes(a, steps)[: len(busy)]):
+        tokens[i] = (named.tokens or named.context or 0) if named is not None else 0
+    usual = median_of(busy)
+    for size in np.unique(tokens[tokens > median_of(tokens)]).tolist():
+        alike = tokens == size
+        enough = alike.sum() >= limits.kernels.LIKE_SIZED_STEPS
+        held = np.full(alike.sum(), median_of(busy[alike])) if enough else busy[alike]
+        extra[alike] = np.maximum(held - usual, 0)
+    return extra
 
 
 def slower_part(budget: DeviceBudget, step: Array, slow: Array) -> tuple[str, float]:

@@ -160,6 +160,9 @@ SLOW_STEP_FACTOR = 1.5
 #: And if it is this many standard deviations above the mean of the others. Choice: the usual rule for
 #: outliers.
 SLOW_STEP_DEVIATIONS = 3
+#: So many steps with one number of tokens show what such a step takes. Choice: the median of three leaves a
+#: slow one out. Higher, and rare sizes are not compared with each other.
+LIKE_SIZED_STEPS = 3
 #: A step with this many times the usual operations runs another pass as well. Choice.
 MORE_WORK_FACTOR = 1.5
 #: A step that lacks at most this share of the usual calls runs all that the others run. Choice: kernels with

@@ -1,0 +1,106 @@
+"""The speed of the GPU itself: other work is no slower device, a drift leads, a low clock is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.machine import GEMM, NORM, PREFILL_ATTENTION, SILU, SMS, Kernel, Machine
+from tests.scenarios.support import diagnosed, expect, severity
+
+#: A GEMM whose blocks stay: as many as the device has SMs, whatever the size.
+PERSISTENT = Kernel(GEMM.name, SMS)
+SLOWER = ("gpu-slower-at-times", "gpu-speed-drifts", "step-outliers")
+
+
+def prompts(lengths: list[int], pace: Callable[[int], float] = lambda _: 1.0) -> Machine:
+    """Prefill steps of so many tokens; the device is `pace` times as slow in each."""
+    m = Machine()
+    for i, tokens in enumerate(lengths):
+        with m.step(f"execute_context_1({tokens})_generation_0(0)"):
+            us = tokens * pace(i)
+            for _ in range(8):
+                m.launch(NORM._replace(blocks=tokens), us * 0.005)
+                m.launch(PERSISTENT, us * 0.25)
+                m.launch(PREFILL_ATTENTION._replace(blocks=tokens // 4), us * us / tokens * 0.05)
+                m.launch(SILU._replace(blocks=tokens), us * 0.01)
+                m.launch(PERSISTENT, us * 0.1)
+            m.read_back()
+    return m
+
+
+SHUFFLED = [8000, 2500, 4000, 8000, 4000, 8000, 1500, 1500, 2500, 1500, 2500, 8000, 8000, 2500] * 2
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [SHUFFLED, sorted(SHUFFLED), [1500] * 24 + [8000] * 4, [1500] * 27 + [8000]],
+    ids=["shuffled", "growing", "few long ones", "one long one"],
+)
+def test_prompts_of_other_lengths_are_no_slower_gpu(lengths: list[int], tmp_path: Path) -> None:
+    expect(diagnosed(prompts(lengths), tmp_path), "compute-bound", never=SLOWER)
+
+
+def test_a_neighbour_is_seen_among_prompts_of_one_length(tmp_path: Path) -> None:
+    d = diagnosed(prompts([4000] * 28, lambda i: 2.0 if i % 4 == 2 else 1.0), tmp_path)
+    expect(d, also=("gpu-slower-at-times",))
+
+
+def test_a_batch_that_shrinks_is_no_faster_gpu(tmp_path: Path) -> None:
+    """Sequences end one after the other: the same kernels, of fewer rows."""
+    m = Machine()
+    for i in range(40):
+        batch = 64 - i * 3 // 2
+        with m.step(f"decode_step {i}"):
+            for _ in range(10):
+                m.launch(NORM._replace(blocks=batch), 10 + batch)
+                m.launch(PERSISTENT, 100 + 5 * batch)
+                m.launch(SILU._replace(blocks=batch), 10 + batch)
+                m.launch(PERSISTENT, 100 + 5 * batch)
+            m.read_back()
+    expect(diagnosed(m, tmp_path), never=SLOWER)
+
+
+def test_a_drift_of_the_device_leads_before_what_limits_it(tmp_path: Path) -> None:
+    d = diagnosed(prompts([4000] * 40, lambda i: 1.0 + i / 100), tmp_path)
+    expect(d, "gpu-speed-drifts", "compute-bound")
+
+
+def sampled(clock: int, dram: int = 34) -> Machine:
+    """Even steps on a busy device whose SMs run at so many of 1,980 MHz."""
+    m = Machine()
+    for i in range(20):
+        with m.step(f"decode_step {i}"):
+            for _ in range(8):
+                m.launch(NORM, 60)
+                m.launch(PERSISTENT, 400)
+            m.wait()
+    count = int(m.gpu_free // 100)
+    m.export.gpu_metrics(
+        {
+            "GPC Clock Frequency": [clock] * count,
+            "GR Active": [99] * count,
+            "SMs Active": [86] * count,
+            "DRAM Read Bandwidth": [dram] * count,
+            "DRAM Write Bandwidth": [1] * count,
+        }
+    )
+    return m
+
+
+def test_a_clock_far_below_the_highest_is_the_first_finding(tmp_path: Path) -> None:
+    d = diagnosed(sampled(600), tmp_path)
+    expect(d, "low-clock")
+    assert severity(d, "low-clock") == "high"
+
+
+@pytest.mark.parametrize("clock", [1_446, 1_980], ids=["dense products", "highest"])
+def test_clocks_of_a_board_in_order_are_no_fault(clock: int, tmp_path: Path) -> None:
+    expect(diagnosed(sampled(clock), tmp_path), never=("low-clock", "clock-throttled"))
+
+
+def test_a_low_clock_costs_little_while_the_memory_is_busy(tmp_path: Path) -> None:
+    d = diagnosed(sampled(900, dram=92), tmp_path)
+    assert severity(d, "low-clock") == "low"
