@@ -112,7 +112,7 @@ def test_an_interrupted_writer_leaves_nothing(
         raise KeyboardInterrupt
 
     before = {p.name for p in tmp_path.iterdir()}
-    monkeypatch.setattr("advisor.reports.output_file.os.replace", stop)
+    monkeypatch.setattr("advisor.writing.rename", stop)
     assert run("a.sqlite", "--format", kind, "-o", "out") == 130
     assert run("a.sqlite", "--html", "out.html") == 130
     assert {p.name for p in tmp_path.iterdir()} == before

@@ -41,7 +41,7 @@ def test_an_interrupted_write_leaves_nothing(
 
     old = tmp_path / "old.json"
     old.write_bytes(b"old")
-    monkeypatch.setattr("advisor.reports.output_file.os.replace", stop)
+    monkeypatch.setattr("advisor.writing.rename", stop)
     for target in (old, tmp_path / "new.json"):
         with pytest.raises(error):
             write_atomic(target, b"new", force=True)
@@ -52,7 +52,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("advisor.reports.output_file.os.replace", full)
+    monkeypatch.setattr("advisor.writing.rename", full)
     with pytest.raises(InputError, match=r"cannot write .*: No space left on device"):
         write_atomic(tmp_path / "a", b"x")
     assert not list(tmp_path.iterdir())

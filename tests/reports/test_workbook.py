@@ -415,7 +415,7 @@ def test_an_interrupted_writer_leaves_nothing(tmp_path: Path, monkeypatch: pytes
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(os, "replace", stopped)
+    monkeypatch.setattr("advisor.writing.rename", stopped)
     with pytest.raises(KeyboardInterrupt):
         write_atomic(tmp_path / "x.xlsx", workbook.render([HEALTHY]))
     assert list(tmp_path.iterdir()) == []
