@@ -470,7 +470,6 @@ def document(captures: Captures, labels: dict[str, Any], quick: bool, places: li
         "times": lambda: recorded.every_time(held),
         "absent": lambda: recorded.absent(places) or "None.",
         "operations": lambda: f"{gain_limits.DIAGNOSIS_OPS:,}",
-        "most": lambda: f"{gain_limits.DIAGNOSIS_OPS:,}",
     }
     for name, make in parts.items():
         if f"{{{{{name}}}}}" in text:

@@ -12,7 +12,6 @@ import os
 import re
 import re._constants as signs  # type: ignore[import-not-found]
 import re._parser as parser  # type: ignore[import-not-found]
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from advisor.knowledge.package_data import data_dir
 from advisor.reports.layout import shell_lines
 from advisor.sources.samplers.rows import recognise
 from advisor.sources.serving.log_lines import ServerLog, read_log, read_settings
-from tests.test_patterns import compiled_patterns, texts_in, valid
+from tests.test_patterns import compiled_patterns, processor_s, texts_in, valid
 
 FIRST, SHORT, FACTOR, MOST = 400, 6_000, 4, 6
 #: Signs that are tried for a class of them: what most classes of the package mean.
@@ -152,29 +151,17 @@ def pumps(pattern: str, flags: int) -> list[tuple[str, str]]:
     return [(before, unit) for before, unit in dict.fromkeys(found) if unit]
 
 
-def searched_s(pattern: re.Pattern[str], text: str) -> float:
-    """The least processor time of up to seven searches; the first will do where it is short."""
-    least = float("inf")
-    for _ in range(7):
-        start = time.process_time()
-        pattern.search(text)
-        least = min(least, time.process_time() - start)
-        if least < _LEAST_S:
-            break
-    return least
-
-
 def slow_pumps(pattern: re.Pattern[str]) -> list[str]:
     def text(before: str, unit: str, length: int) -> str:
         return before + unit * (length // len(unit) + 1) + "\1"
 
     for before, unit in pumps(pattern.pattern, pattern.flags & ~re.UNICODE):
-        if searched_s(pattern, text(before, unit, FIRST)) > 0.01:  # worse than the square
+        if processor_s(pattern, text(before, unit, FIRST)) > 0.01:  # worse than the square
             return [f"{before!r} then {unit!r}"]
-        short_s = searched_s(pattern, text(before, unit, SHORT))
+        short_s = processor_s(pattern, text(before, unit, SHORT))
         if short_s < _LEAST_S:
             continue
-        if short_s > 1 or searched_s(pattern, text(before, unit, FACTOR * SHORT)) > MOST * short_s:
+        if short_s > 1 or processor_s(pattern, text(before, unit, FACTOR * SHORT)) > MOST * short_s:
             return [f"{before!r} then {unit!r}"]
     return []
 

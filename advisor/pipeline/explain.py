@@ -26,7 +26,6 @@ from advisor.engine.reasons import STATES, Explainer, nearest_first, obstacle
 from advisor.engine.states import state_of, stopper
 from advisor.errors import InputError, RuleError, near
 from advisor.facts.catalog import CATALOGUE
-from advisor.gain import limits as gain_limits
 from advisor.gain.attach import combine
 from advisor.gain.estimate import Replayer
 from advisor.gain.excerpt import NoReplay, recorded_times
@@ -277,7 +276,7 @@ def answer(
 ) -> m.WhatIfReport:
     """Predicted step time with the fixes applied in order. Raises InputError if no estimate is possible."""
     try:
-        replayer = Replayer(a, weight_bytes, gain_limits.DIAGNOSIS_OPS, unprofiled_ns)
+        replayer = Replayer(a, weight_bytes, unprofiled_ns=unprofiled_ns)
         found = combine(replayer, fixes)
     except (NoReplay, NoEstimate) as reason:
         raise InputError(f"{source.path}: no estimate: {reason}") from None
