@@ -119,7 +119,8 @@ def test_prompts_alone_between_decodes_hold_them_up(tmp_path: Path) -> None:
     assert fact(d, "serving.stall_ms") == pytest.approx(prompt, rel=0.01)
     assert fact(d, "serving.stall_decode_steps") == pytest.approx(prompt / usual, rel=0.01)
     assert fact(d, "serving.token_p99_ms") == pytest.approx(prompt + usual, rel=0.01)
-    assert fact(d, "host.step_outlier_prompt_ratio") == pytest.approx(1.0)
+    # Their ranges name more tokens: such steps are longer, not slower than others of their size.
+    assert fact(d, "host.step_outliers") == 0
 
 
 def test_short_prompts_alone_between_decodes_are_a_low_finding(tmp_path: Path) -> None:
