@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "advisor"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-MAX_LINES = 400
+MAX_LINES = 500
 
 
 def name_of(path: Path) -> str:

@@ -102,6 +102,7 @@ class CompiledRule(Struct, frozen=True):
     invalidates: bool | Test
     withholds: bool | Test
     withholds_health: bool | Test
+    lost: bool | Test
     applies: tuple[tuple[Test, ...], ...]
     alternatives: tuple[tuple[Test, ...], ...]
     doubts: tuple[tuple[Test, ...], ...]
@@ -303,9 +304,10 @@ class _Builder:
             guards=tuple(CompiledGuard(c, g.if_unknown == "pass") for c, g in guards),
             overrulers=overrulers,
             joins=tuple(self.join(i, j) for i, j in enumerate(rule.when.join)),
-            invalidates=self.flag("invalidates", rule.invalidates),
-            withholds=self.flag("withholds", rule.withholds),
-            withholds_health=self.flag("withholds_health", rule.withholds_health),
+            invalidates=self.flag(("invalidates",), rule.invalidates),
+            withholds=self.flag(("withholds",), rule.withholds),
+            withholds_health=self.flag(("withholds_health",), rule.withholds_health),
+            lost=self.flag(("severity", "lost"), rule.severity.lost),
             applies=self.each(("recommendations",), rule.recommendations, "applies_when"),
             alternatives=self.each(("alternatives",), rule.alternatives, "applies_when"),
             doubts=self.each(("doubts",), rule.doubts, "when"),
@@ -324,8 +326,8 @@ class _Builder:
             where = self.tests(("then", "overrules_where", i, "when"), other.when)
             yield other.cause, State(self.rule.cause, view, where=where)
 
-    def flag(self, key: str, item: bool | FactCondition) -> bool | Test:
-        return item if isinstance(item, bool) else self.test((key,), item.fact, item)
+    def flag(self, loc: Loc, item: bool | FactCondition) -> bool | Test:
+        return item if isinstance(item, bool) else self.test(loc, item.fact, item)
 
     def each(self, loc: Loc, items: Iterable[Any], key: str) -> tuple[tuple[Test, ...], ...]:
         """The conditions that each item has under `key`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
@@ -24,7 +24,7 @@ from advisor.engine.judge import (
     part_of,
     worded,
 )
-from advisor.engine.rank import holds_in, rank, without_repeats
+from advisor.engine.rank import holds_in, rank, without_repeats, worth_doing
 from advisor.engine.states import heaviest_first, in_order, not_judged
 from advisor.engine.values import UNKNOWN, k_and
 from advisor.knowledge.facts import joined_tables
@@ -35,6 +35,8 @@ from advisor.model.rules import Action, GainSpec, RuleSpec, judges_capture
 
 A = TypeVar("A", bound=Action)
 Estimate = Callable[[Sequence[Finding]], Sequence[Finding]]
+#: Ranked findings -> by code and scope, the gains of those whose fix saves the time of one before it.
+Once = Callable[[Sequence[Finding]], Mapping[tuple[str, Scope], Gain]]
 MAX_RANGES = 50
 #: A place that takes this share of the longest or less is left out.
 SMALL = 1e-3
@@ -52,10 +54,15 @@ class Conclusions(Struct, frozen=True):
 
 
 def conclude(
-    inference: Inference, *, ms_of: Duration | None = None, estimate: Estimate | None = None
+    inference: Inference,
+    *,
+    ms_of: Duration | None = None,
+    estimate: Estimate | None = None,
+    once: Once | None = None,
 ) -> Conclusions:
     """Fold, judge, word and rank. `ms_of` turns a share of a budget part into milliseconds; `estimate`
-    gives findings the gain of their fix; findings about the same time are then joined."""
+    gives findings the gain of their fix; findings about the same time are then joined, and of those that
+    are left `once` tells which save the time of another."""
     by_code, rules = inference.program.by_code, inference.program.rules
     folded = fold(inference)
     inside = {(s.code, s.scope) for symptoms in folded.values() for s in symptoms}
@@ -89,6 +96,9 @@ def conclude(
     if estimate is not None:
         findings = without_repeats(estimate(findings), rules.by_code, holds_in(inference))
         findings = rank(map(as_sure, findings), rules.by_code)
+        if once is not None and (gains := once(worth_doing(findings, rules.by_code))):
+            behind = (f.replaced(gain=gains.get((f.code, f.scope), f.gain)) for f in findings)
+            findings = rank(behind, rules.by_code)
     return Conclusions(
         findings=findings,
         overruled=tuple(

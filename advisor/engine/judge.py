@@ -104,6 +104,7 @@ def grading(inference: Inference, spec: RuleSpec, scope: Scope, confidence: floa
         cap=least(*caps) if caps else None,
         tail=float(tail.value) if tail is not None else 0.0,
         measured=spec.subject != "trace",
+        lost=holds(inference, inference.program.by_code[spec.code].lost, scope),
     )
 
 

@@ -49,21 +49,31 @@ def least(*severities: Severity | None) -> Severity:
 
 
 def saved_of(gain: Gain | None) -> float | None:
-    """Share of the step that the fix saves, alone or as part of several; None without an estimate."""
-    if gain is None or gain.speedup is None:
-        return None
-    return saved_by(gain.speedup, gain.traced) if gain.joint is None else gain.joint.part
+    """Share of the step that the fix saves by itself, at the middle of its range; None without an
+    estimate."""
+    return None if gain is None or gain.speedup is None else saved_by(gain.speedup)
+
+
+def graded_by(gain: Gain | None) -> float | None:
+    """The share that severity reads: what the fix saves behind those that it stands behind, if there are
+    any, else alone. A fix that repeats another one stays worth a line."""
+    alone = saved_of(gain)
+    if gain is None or alone is None or gain.after_first is None:
+        return alone
+    if gain.part_of is not None and alone >= WORTH:
+        return max(gain.after_first, WORTH)
+    return gain.after_first
 
 
 def severity_of(terms: Ranking, held: float, saved: float | None) -> Severity:
-    """By the rule's own levels, else by the share saved, else (at most medium) by the share `held`; at most
-    the cap."""
+    """By the rule's own levels, else by the share saved, else by the share `held` (at most medium, unless
+    that is lost); at most the cap."""
     if terms.levels is not None:
         severity = terms.levels
     elif saved is not None:
         severity = by_share(saved)
     else:
-        severity = least(by_share(held), "medium")
+        severity = by_share(held) if terms.lost else least(by_share(held), "medium")
     return least(severity, terms.cap)
 
 
@@ -71,7 +81,7 @@ def graded(finding: Finding) -> Finding:
     """The finding with its severity and score, from its estimate where it has one."""
     known = finding.ranking or Ranking(confidence=finding.confidence)
     held = finding.share or 0.0
-    saved = held if known.measured else saved_of(finding.gain)
+    saved = held if known.measured else graded_by(finding.gain)
     share, factor = (held, HELD_FACTOR) if saved is None else (saved, 1.0)
     if known.levels is not None:
         share, factor = held, 1.0
@@ -84,7 +94,10 @@ def graded(finding: Finding) -> Finding:
         tier=0 if finding.invalidates else 2 if known.cap == "info" else 1,
     )
     severity = severity_of(known, max(held, known.tail), saved)
-    return finding.replaced(severity=severity, score=ranking.score, ranking=ranking)
+    gain = finding.gain
+    if gain is not None and gain.measure == "latency":
+        gain = gain.replaced(alone=saved_of(gain))
+    return finding.replaced(severity=severity, score=ranking.score, ranking=ranking, gain=gain)
 
 
 def rank(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> tuple[Finding, ...]:

@@ -310,6 +310,8 @@ def _grids(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> N
         "kernel.small_skinny_ratio": duration[small & skinny].sum() / max(duration[skinny].sum(), 1),
         "kernel.several_waves_ratio": min(duration[heavy & waves].sum() / busy, 1.0),
     }
+    if (alone := small & (blocks == 1)).any():
+        out |= {"kernel.one_block_ratio": duration[alone].sum() / duration[small].sum()}
 
 
 #: Number of gaps among which the largest is examined first.

@@ -8,6 +8,7 @@ from functools import cached_property
 from advisor.engine.judge import predicted
 from advisor.errors import InputError
 from advisor.gain import limits
+from advisor.gain.behind import held_by_each_other, saved_twice
 from advisor.gain.estimate import Estimate, Replayer, is_throughput, work_times
 from advisor.gain.excerpt import NoReplay, profiler_writes
 from advisor.gain.fixes import NUMBERS, settled
@@ -17,6 +18,7 @@ from advisor.gain.whatifs import Fix, catalogue, make_fix, no_estimate
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.sharing import threads_elsewhere
 from advisor.model.arrays import distinct
+from advisor.model.facts import Scope
 from advisor.model.findings import Finding
 from advisor.model.gain import (
     HOLDS_MUCH,
@@ -104,38 +106,68 @@ class Gains:
             i: f.share
             for i, (f, saved) in enumerate(zip(findings, alone, strict=True))
             if f.kind == "cause" and f.recommendations and f.share and f.share >= HOLDS_MUCH
-            if saved is not None and saved < WORTH
+            if saved is not None and saved < max(WORTH, limits.HELD_UP_RATIO * f.share)
         }
         fixes = self._latency_fixes([findings[i] for i in held])
         if self._replayer is None or len(fixes) < 2:
             return tuple(findings)
         found = combine(self._replayer, fixes)
-        saved = saved_by(found.speedup, found.traced)
+        saved = saved_by(found.speedup)
         if saved < max(HOLDS_MUCH, *(limits.JOINTLY_FACTOR * (share or 0.0) for share in alone)):
             return tuple(findings)
-        codes = tuple(dict.fromkeys(findings[i].code for i in held))
-        joined = list(findings)
-        for i, share in held.items():
-            gain = findings[i].gain
-            assert gain is not None
-            joint = Joint(
-                codes=codes,
-                step_before_ms=found.step_before_ms,
-                step_after_ms=found.step_after_ms,
-                speedup=found.speedup,
-                traced=found.traced,
-                part=saved * share / sum(held.values()),
+        joint = Joint(
+            codes=tuple(dict.fromkeys(findings[i].code for i in held)),
+            step_before_ms=found.step_before_ms,
+            step_after_ms=found.step_after_ms,
+            speedup=found.speedup,
+            traced=found.traced,
+        )
+        behind = dict(
+            zip(
+                (fix.key for fix in fixes),
+                held_by_each_other(self._replayer, fixes, found.step_after_ms.mid),
+                strict=True,
             )
-            joined[i] = findings[i].replaced(gain=gain.replaced(joint=joint))
+        )
+        joined = list(findings)
+        for i in held:
+            gain, fix = findings[i].gain, fix_of(findings[i])
+            assert gain is not None
+            assert fix is not None
+            after = behind.get(fix.key, saved)
+            joined[i] = findings[i].replaced(gain=gain.replaced(joint=joint, after_first=after))
         return tuple(joined)
 
+    def each_time_once(self, ordered: Sequence[Finding]) -> dict[tuple[str, Scope], Gain]:
+        """The gains, by code and scope, of those of the findings, in the order in which their fixes are
+        done, whose fix saves the time of one before it."""
+        if self._replayer is None:
+            return {}
+        chosen: dict[object, tuple[Finding, Fix, float]] = {}
+        for finding in ordered:
+            for fix in self._latency_fixes([finding]):
+                assert finding.gain is not None
+                assert finding.gain.speedup is not None
+                if finding.gain.joint is None:
+                    chosen.setdefault(fix.key, (finding, fix, saved_by(finding.gain.speedup)))
+        findings = [f for f, _, _ in chosen.values()]
+        found = saved_twice(
+            self._replayer, [fix for _, fix, _ in chosen.values()], [saved for _, _, saved in chosen.values()]
+        )
+        gains = {}
+        for i, behind in found.items():
+            own, gain = findings[i], findings[i].gain
+            assert gain is not None
+            part_of = findings[behind.part_of].code
+            gains[own.code, own.scope] = gain.replaced(after_first=behind.saves, part_of=part_of)
+        return gains
+
     def _saved_alone(self, finding: Finding) -> float | None:
-        """Share of the step that a fix which makes it shorter saves, on average of the middle and the low
-        end: what may be nothing is little. None without an estimate."""
+        """Share of the step that a fix which makes it shorter saves; None without an estimate."""
         gain = finding.gain
         if gain is None or gain.measure != "latency" or gain.speedup is None:
             return None
-        return saved_by(gain.speedup, traced=True) if self._of(finding) is self else None
+        return saved_by(gain.speedup) if self._of(finding) is self else None
 
     def prediction(self, finding: Finding) -> Prediction:
         """What the fix of a finding and its alternatives would gain in this capture."""
@@ -232,7 +264,7 @@ class Gains:
             other = self._estimate(make_fix(spec.instead_of, {})) if spec.instead_of else None
             if isinstance(estimate, str) or isinstance(other, Estimate):
                 continue
-            saved = saved_by(estimate.speedup, estimate.traced)
+            saved = saved_by(estimate.speedup)
             if saved >= WORTH:
                 found.append(Choice(what_if=name, title=spec.option, saved=saved, speedup=estimate.speedup))
         return tuple(sorted(found, key=lambda c: (-c.saved, c.what_if)))
@@ -298,7 +330,7 @@ def combine(replayer: Replayer, fixes: Sequence[Fix]) -> Combined:
                 marginal_ms=last - now,
                 marginal_share=(last - now) / first if first else 0.0,
                 speedup=work_times(used) * first / now if now else 1.0,
-                bound_ms=replayer.bound_ns(used, replayer.middle_of(used)) / 1e6,
+                bound_ms=min(replayer.bound_ns(used, replayer.middle_of(used)) / 1e6, now),
                 note=note,
             )
         )

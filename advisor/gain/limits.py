@@ -79,7 +79,7 @@ ATTENTION_REMAINS = 1.0, 0.5, 0.25
 #: The same without tensor cores. Choice.
 SLOW_ATTENTION_REMAINS = 1.0, 1.0, 0.5
 #: Gaps between nodes of a graph. Choice.
-NODE_GAPS_REMAIN = 0.75, 0.5, 0.0
+NODE_GAPS_REMAIN = 0.9, 0.75, 0.0
 #: Of what one trip over NVLink can save, this share is saved. Choice.
 ONE_SHOT_SAVED = 0.25, 0.5, 1.0
 #: Of the time of the shortest collective, this share begins a transfer. Choice: the rest moves its bytes.
@@ -123,7 +123,13 @@ NEAR_OWN_FACTOR = 1.3
 LOSS_RATIO = 0.0005
 #: A fix that gains this many times the time of its cause must explain why. Choice.
 CLEARLY_FACTOR = 1.25
+#: A fix that saves less than this share of what its cause holds is held up by another cause. Choice: a
+#: quarter; higher, and fixes of halves count as held up.
+HELD_UP_RATIO = 0.25
 #: Fixes are worthwhile together if they save this many times what any saves alone. Choice.
 JOINTLY_FACTOR = 2.0
+#: A fix saves the time of one before it if behind that one it saves less than this share of what it saves
+#: alone. Choice: at half, most of what it takes away is gone already.
+REPEATS_RATIO = 0.5
 #: A given step time that differs by more than this share from what tracing explains is questioned. Choice.
 UNEXPLAINED_RATIO = 0.25

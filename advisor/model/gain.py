@@ -79,36 +79,31 @@ def steadiness(speedup: Span) -> float:
     return PERHAPS_HALF if may_be_half(speedup) else 1.0
 
 
-def saved_terms(speedup: Span, traced: bool = False) -> tuple[float, ...]:
-    """The terms whose mean is `saved_by`: the share saved at the middle of the range, and before it that at
-    the low end where what tracing changed makes the range wide (`traced`)."""
-    mid = share_saved(speedup.mid)
-    return (share_saved(speedup.low), mid) if traced else (mid,)
-
-
-def saved_by(speedup: Span, traced: bool = False) -> float:
-    """Share of the untraced step that a fix saves."""
-    terms = saved_terms(speedup, traced)
-    return round(sum(terms) / len(terms), 9)
+def saved_by(speedup: Span) -> float:
+    """Share of the untraced step that a fix saves: the middle of its range."""
+    return round(share_saved(speedup.mid), 9)
 
 
 class Joint(Frozen):
     """The gain of the fixes of several causes of which none alone gains much: where host and device take
-    about the same time, a faster one waits for the other. `part` is this finding's part of the share that
-    they save, by the shares that the causes hold; `traced` as of a `Gain`."""
+    about the same time, a faster one waits for the other. `traced` as of a `Gain`."""
 
     codes: tuple[str, ...]
     step_before_ms: Span
     step_after_ms: Span
     speedup: Span
     traced: bool = False
-    part: float
 
 
 class Gain(Frozen):
     """The gain of a fix, or the `reason` for having none. `why_more`: why it exceeds the time of its cause;
     `of`: what is timed; `traced`: it may save less than half of the middle estimate, as the capture does
-    not show what tracing launches cost, or how long the gaps between graph nodes are without."""
+    not show what tracing launches cost, or how long the gaps between graph nodes are without.
+
+    `alone` is the share of the step that the fix saves by itself, at the middle of the range. `after_first`
+    is what it saves once the fixes are done that it stands behind, as a share of the same step: less where
+    they save the same time (`part_of`: the code of that finding), more where they hold each other
+    (`joint`); None if neither is so."""
 
     what_if: str | None = None
     params: dict[str, Any] = Field(default_factory=dict)
@@ -123,6 +118,9 @@ class Gain(Frozen):
     assumptions: tuple[str, ...] = ()
     reason: str | None = None
     joint: Joint | None = None
+    alone: float | None = None
+    after_first: float | None = None
+    part_of: str | None = None
 
 
 class Prediction(NamedTuple):
@@ -179,11 +177,13 @@ class Choice(Frozen):
 
 class Ranking(Frozen):
     """The arithmetic of a finding's severity and place. `share` is `saved`, the share of the step that
-    the fix saves, or without an estimate the share that the cause holds (`share_from` "gain" or
-    "impact"); times the confidence it is the score. Tier 0 invalidates the capture, 2 is capped at info.
+    the fix saves (`after_first` of its gain where that is known, else `alone`), or without an estimate the
+    share that the cause holds (`share_from` "gain" or "impact"); times the confidence it is the score.
+    Tier 0 invalidates the capture, 2 is capped at info.
     `levels` is the severity by levels of the rule's own, `cap` the maximum that the rule and its doubts
     allow; `tail` a share of the slowest steps, which counts if it is more than the impact; `measured`:
-    the impact is a measured difference."""
+    the impact is a measured difference; `lost`: all that the cause holds is lost, so that it may be high
+    without an estimate."""
 
     share: float = 0.0
     share_from: Literal["gain", "impact"] = "impact"
@@ -196,6 +196,7 @@ class Ranking(Frozen):
     cap: Severity | None = None
     tail: float = 0.0
     measured: bool = False
+    lost: bool = False
 
 
 # --- advice ----------------------------------------------------------------------------------------

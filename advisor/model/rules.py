@@ -224,9 +224,10 @@ class SeverityLevel(Strict):
 
 class SeveritySpec(Strict):
     """By the global table or `levels` of the impact, at most `cap`; by a share of slow steps, `tail`, if
-    more."""
+    more. Without an estimate at most medium, unless all that the cause holds is `lost`."""
 
     cap: Severity | None = None
+    lost: FlagOrFact = False
     tail: FactName | None = None
     levels: Annotated[tuple[SeverityLevel, ...], Items, Field(max_length=4)] = ()
 

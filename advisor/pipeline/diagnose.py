@@ -198,7 +198,9 @@ def conclusions(done: Analysed, inference: Inference | None = None) -> Conclusio
         return with_arrivals(done.gains.with_gains(findings), done.waits, [done.gains.untraced])
 
     ms_of = document.milliseconds(done.analysis)
-    return conclude(inference or done.inference, ms_of=ms_of, estimate=estimate)
+    return conclude(
+        inference or done.inference, ms_of=ms_of, estimate=estimate, once=done.gains.each_time_once
+    )
 
 
 def assemble(done: Analysed, of_job: bool = False) -> Diagnosis:

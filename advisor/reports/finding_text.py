@@ -18,8 +18,6 @@ from advisor.model.gain import (
     Span,
     Timed,
     may_be_half,
-    saved_by,
-    saved_terms,
     whole,
 )
 from advisor.model.numbers import (
@@ -115,16 +113,15 @@ def _parts(found: Finding, has_steps: bool, detail: Detail, shown: Shown, clock:
 
 
 def _saves(found: Finding) -> str:
-    """Where the share saved is not that of the middle estimate: how it is made."""
+    """What the fix saves behind others, where that is not what it saves alone."""
     gain, ranking = found.gain, found.ranking
     if gain is None or gain.speedup is None or ranking is None or ranking.saved is None:
         return ""
-    if gain.joint is not None:
-        return f"{percent(ranking.saved)} is its part of what the fixes save together"
-    if gain.measure == "throughput" or len(saved_terms(gain.speedup, gain.traced)) == 1:
+    if gain.after_first is None:
         return ""
-    how = "the mean of the middle and the low end of a wide estimate"
-    return f"{percent(ranking.saved)} of the {gain.of}: {how}"
+    if gain.part_of is not None:
+        return f"{percent(gain.after_first)} of the {gain.of} once {gain.part_of} is fixed, as a part of it"
+    return f"{percent(gain.after_first)} of the {gain.of} once the others are fixed"
 
 
 def _conditions(found: Finding, detail: Detail) -> Iterator[b.Block]:
@@ -311,13 +308,11 @@ def ranking_text(finding: Finding) -> str:
         return f"{finding.code} {finding.cause}: score {finding.score:.4f}"
     share = f"{terms.share:.4f}"
     gain = finding.gain
-    if (joint := finding.joint) is not None:
-        whole = f"{saved_by(joint.speedup, joint.traced):.4f}"
-        why = f"part of {whole} that {' and '.join(joint.codes)} save together = {share}"
+    if gain is not None and gain.after_first is not None:
+        behind = gain.part_of or " and ".join(gain.joint.codes if gain.joint is not None else ())
+        why = f"saved once {behind} {'is' if gain.part_of else 'are'} fixed = {share}"
     elif terms.share_from == "gain" and gain is not None and gain.speedup is not None:
-        ends = [f"{saved:.4f}" for saved in saved_terms(gain.speedup, gain.traced)]
-        why = f"1 - 1 / {gain.speedup.mid:.3f}" if len(ends) == 1 else f"mean of {' and '.join(ends)}"
-        why += f" = {share}" + (" (throughput)" if terms.throughput else "")
+        why = f"1 - 1 / {gain.speedup.mid:.3f} = {share}" + (" (throughput)" if terms.throughput else "")
     else:
         why = f"share {share} (held)"
         if terms.saved is None and terms.levels is None:

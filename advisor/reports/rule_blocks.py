@@ -164,6 +164,9 @@ def _severity(rule: RuleSpec) -> str:
         marks = ", ".join(f"{x.severity} from {value_text(x.at, unit)}" for x in levels)
         text = f"severity by `{impact.fact}`" + (f": {marks}" if marks else "")
         text += "" if spec.cap in (None, "high") else f", at most {spec.cap}"
+    if rule.severity.lost is not False:
+        where = "" if rule.severity.lost is True else f" where {_all(rule, (rule.severity.lost,))}"
+        text += f"; without an estimate, too, by all that it holds{where}"
     for doubt in rule.doubts:
         most = f"at most {doubt.cap}, and " if doubt.cap else ""
         text += f"; {most}less sure (x {doubt.factor:g}) where {_all(rule, doubt.when)}"

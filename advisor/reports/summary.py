@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from advisor.model.facts import Cell
 from advisor.model.findings import NO_REQUESTS, UNREADABLE, Advice, Diagnosis, Finding
@@ -130,8 +130,7 @@ def saves(finding: Finding) -> str:
         return ""
     if gain.measure == "throughput":
         return f"{times(gain.speedup.mid)} x"
-    saved = finding.ranking.saved if finding.ranking is not None else None
-    return "" if saved is None else value_text(saved, "ratio")
+    return "" if gain.alone is None else value_text(gain.alone, "ratio")
 
 
 def _capture(d: Diagnosis, warnings: int | None) -> Iterator[b.Block]:
@@ -274,9 +273,7 @@ def findings(d: Diagnosis, top: int | None = None) -> Iterator[b.Block]:
     # Findings whose fix gains nothing alone, but behind the fixes of others.
     won = {s.code: s.marginal_share for s in (d.combined.steps if d.combined is not None else ())}
     unlocked = [f for f in d.findings if f.severity == "info" and won.get(f.code, 0.0) >= WORTH]
-    if (c := d.combined) is not None and len(c.steps) > 1:
-        before, after = milliseconds(c.step_before_ms.mid), span_text(c.step_after_ms)
-        yield b.Labelled("together", f"{c.of} {before} → {after} ms, {times_text(c.speedup)}")
+    yield from b.labelled(("together", _together(d)))
     for i, f in enumerate(unlocked):
         saved = value_text(won[f.code], "ratio")
         text = f"#{f.rank} {f.code} {f.cause}: {first_fix(f)} (saves {saved} after those above)"
@@ -292,6 +289,24 @@ def findings(d: Diagnosis, top: int | None = None) -> Iterator[b.Block]:
         yield from b.listed("baseline", gone)
 
 
+def _together(d: Diagnosis) -> str:
+    """What all fixes win; where those of several findings leave but one estimate, that one's."""
+    if (c := d.combined) is not None and len(c.steps) > 1:
+        before, after = milliseconds(c.step_before_ms.mid), span_text(c.step_after_ms)
+        return f"{c.of} {before} → {after} ms, {times_text(c.speedup)}"
+    main = [f for f in d.findings if f.severity != "info"]
+    known = [(f, f.gain) for f in main if f.gain is not None and f.gain.alone is not None]
+    if len(main) < 2 or not known:
+        return ""
+    first, gain = max(known, key=lambda pair: pair[1].alone or 0.0)
+    assert gain.speedup is not None
+    rest = "the other fixes win the same time" if len(known) > 1 else "no other has an estimate"
+    if gain.step_before_ms is None or gain.step_after_ms is None:
+        return f"{times_text(gain.speedup)}, by #{first.rank} alone: {rest}"
+    before, after = milliseconds(gain.step_before_ms.mid), span_text(gain.step_after_ms)
+    return f"{gain.of} {before} → {after} ms, {times_text(gain.speedup)}, by #{first.rank} alone: {rest}"
+
+
 def _line(f: Finding) -> str:
     """``1 high UTL102 memory-bandwidth-bound 48.6 %: store weights in FP8 (saves 20.4 %)``"""
     parts = [f"#{f.rank} {f.severity} {f.code} {f.cause}", phrases.share_text(f)]
@@ -299,9 +314,21 @@ def _line(f: Finding) -> str:
     return " ".join(p for p in parts if p) + (f": {first_fix(f)}{won}" if first_fix(f) else "")
 
 
+def _behind(f: Finding, numbers: Mapping[str, int]) -> str:
+    """Which row's time the fix saves as well, or with which it saves more than alone."""
+    gain = f.gain
+    if gain is None or gain.after_first is None:
+        return ""
+    if gain.part_of is not None and gain.part_of in numbers:
+        return f"part of #{numbers[gain.part_of]}: "
+    others = [f"#{numbers[c]}" for c in (gain.joint.codes if gain.joint else ()) if c != f.code]
+    return f"with {', '.join(others)} {percent(gain.after_first)}: " if others else ""
+
+
 def _table(findings: Sequence[Finding], top: int | None, marked: bool) -> b.Grid:
     """One row per rule; a rule that fired in several places shows the first."""
     times = Counter(f.code for f in findings)
+    numbers = {f.code: f.rank for f in reversed(findings)}
     rows: list[tuple[Cell, ...]] = []
     for code in list(times)[:top]:
         f = next(f for f in findings if f.code == code)
@@ -309,7 +336,8 @@ def _table(findings: Sequence[Finding], top: int | None, marked: bool) -> b.Grid
         state = (phrases.state(f),) if marked else ()
         share, saved = phrases.share_text(f) or "-", saves(f) or "-"
         on = f"rank {f.scope.rank}: " if f.scope.rank is not None and times[code] == 1 else ""
-        rows.append((str(f.rank), f.severity, *state, name, share, saved, on + first_fix(f)))
+        behind = _behind(f, numbers)
+        rows.append((str(f.rank), f.severity, *state, name, share, saved, behind + on + first_fix(f)))
     heads = ("#", "severity", *(("state",) if marked else ()), "finding", "share", "saves", "do first")
     return b.Grid(heads, tuple(rows), len(times) - len(rows), wrapped=True)
 

@@ -106,14 +106,41 @@ def test_severity_by_what_the_fix_saves(speedup: float, severity: str) -> None:
     assert one.severity == severity
 
 
-def test_the_middle_of_a_range_counts_and_with_its_low_end_where_tracing_made_it_wide() -> None:
-    """4 x saves 0.75 and 1.1 x 0.0909, on average 0.4205."""
+def test_the_middle_of_a_range_counts_however_wide_it_is() -> None:
     wide = Gain(measure="latency", speedup=Span(low=1.1, mid=4.0, high=8.0))
-    for gain, saved in ((wide, 0.75), (wide.replaced(traced=True), 0.42045)):
+    for gain in (wide, wide.replaced(traced=True)):
         (one,) = rank([finding("ABC101", 0.9, gain=gain, confidence=0.5)], {})
         assert one.ranking is not None
-        assert one.ranking.saved == pytest.approx(saved, abs=1e-5)
-        assert one.score == pytest.approx(saved / 2, abs=1e-5)
+        assert one.gain is not None
+        assert one.ranking.saved == one.gain.alone == 0.75
+        assert one.score == 0.375
+
+
+@pytest.mark.parametrize(
+    ("after", "part_of", "severity"),
+    [
+        pytest.param(0.15, "ABC102", "medium", id="what is left for it"),
+        pytest.param(0.0, "ABC102", "low", id="all of it is won already"),
+        pytest.param(0.30, None, "high", id="held by another"),
+    ],
+)
+def test_a_fix_behind_another_counts_by_what_it_saves_then(
+    after: float, part_of: str | None, severity: str
+) -> None:
+    """Alone it saves two fifths."""
+    gain = latency(1 / 0.6).replaced(after_first=after, part_of=part_of)
+    (one,) = rank([finding("ABC101", 0.9, gain=gain)], {})
+    assert one.severity == severity
+    assert one.gain is not None
+    assert one.gain.alone == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(("lost", "severity"), [(True, "high"), (False, "medium")])
+def test_without_an_estimate_only_what_is_lost_is_high(lost: bool, severity: str) -> None:
+    one = finding("ABC101", 0.9)
+    terms = Ranking(confidence=0.8, lost=lost)
+    (ranked,) = rank([one.replaced(ranking=terms)], {})
+    assert ranked.severity == severity
 
 
 def test_an_estimate_of_a_window_without_steps_is_as_severe_as_what_it_saves() -> None:

@@ -92,6 +92,18 @@ def test_kernels_with_local_memory(tmp_path: Path) -> None:
     assert findings["KRN113"].severity in ("low", "info")
 
 
+def test_kernels_of_one_block(tmp_path: Path) -> None:
+    """Of 80 us in kernels with fewer blocks than half of 132 SMs, 60 have one."""
+    e = Export("3.25").gpu().process(1)
+    for i in range(5):
+        t = i * STEP
+        e.range(f"decode_step {i}", t, t + 900 * US)
+        for k, (blocks, length) in enumerate(((1, 60), (8, 20), (400, 100))):
+            at = t + 20 * US + k * 110 * US
+            e.launch(t + k * 10 * US, 5 * US, ADD.name, at, length * US, grid=(blocks, 1, 1))
+    expect_values(built(e, tmp_path), {"kernel.one_block_ratio": 0.75, "kernel.small_grid_ratio": 80 / 180})
+
+
 def test_how_kernels_are_launched(tmp_path: Path) -> None:
     """Of 100 us a step, 40 in clusters of two blocks, 10 launched cooperatively. The last of four kernels
     begins 5 us before the one before it ends; one of another stream that does so does not count."""

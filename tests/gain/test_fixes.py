@@ -495,11 +495,11 @@ def test_a_quarter_of_the_bytes(tmp_path: Path) -> None:
 
 
 def test_kernels_of_a_graph_that_follow_each_other_sooner(tmp_path: Path) -> None:
-    """1 us lies between two nodes of one run: half of it goes, or all. The first node of the next
+    """1 us lies between two nodes of one run: a quarter of it goes, or all. The first node of the next
     run follows as it did."""
     export = scenes.kernels(("a", 50), ("b", 50), ("c", 50))
     before = after(export, tmp_path)
-    assert before - after(export, tmp_path, fix("shorten_node_gaps")) == pytest.approx(2 * 0.5)
+    assert before - after(export, tmp_path, fix("shorten_node_gaps")) == pytest.approx(2 * 0.25)
     assert before - after(export, tmp_path, fix("shorten_node_gaps"), lean=1) == pytest.approx(2)
     with pytest.raises(NoEstimate, match="node by node"):
         after(scenes.eager(), tmp_path, fix("shorten_node_gaps"))

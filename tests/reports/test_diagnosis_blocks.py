@@ -10,7 +10,7 @@ from rich.console import Console
 
 from advisor.model.facts import Fact, Scope
 from advisor.model.findings import Diagnosis, NotEvaluated
-from advisor.model.gain import Flip, FlipFact, Ranking, Span, StateChange, ToDo
+from advisor.model.gain import Flip, FlipFact, Span, StateChange, ToDo
 from advisor.reports.diagnosis_blocks import TextOptions
 from advisor.reports.layout import print_lines
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY, in_order, page_lines, plain
@@ -65,10 +65,14 @@ def test_the_short_form_has_one_table_with_shares_savings_and_fixes() -> None:
     assert "2 findings (1 high, 1 low), 1 note · 2 in order · 5 not judged" in text()
 
 
-def test_the_share_that_a_fix_saves_is_that_of_the_ranking() -> None:
-    terms = Ranking(saved=0.767, confidence=0.8)
-    first = DIAGNOSIS.findings[0].model_copy(update={"ranking": terms})
-    assert "55.3 %  76.7 %  use CUDA graphs" in short(DIAGNOSIS.model_copy(update={"findings": (first,)}))
+def test_what_a_fix_saves_alone_stands_in_the_table_and_behind_which_it_saves_another_share() -> None:
+    first, second = DIAGNOSIS.findings[:2]
+    assert first.gain is not None
+    own = first.replaced(gain=first.gain.replaced(alone=0.767))
+    part = second.replaced(gain=first.gain.replaced(alone=0.25, after_first=0.04, part_of=first.code))
+    printed = short(DIAGNOSIS.replaced(findings=(own, part)))
+    assert "55.3 %  76.7 %  use CUDA graphs" in printed
+    assert re.search(r"readback-per-layer +3\.1 % +25 %  part of #1: ", printed)
 
 
 def test_more_tokens_are_no_shorter_step() -> None:

@@ -187,9 +187,9 @@ def test_the_arithmetic_of_a_rank() -> None:
         ranked(tokens, throughput=True)
     )
     unsure = gain.model_copy(update={"speedup": Span(low=1.1, mid=4.0, high=4.5), "traced": True})
-    assert "mean of 0.0909 and 0.7500 = 0.4205 x" in finding_text.ranking_text(ranked(unsure, share=0.4205))
-    joint = gain.model_copy(update={"joint": Joint(codes=("KRN106", "LCH101"), part=0.5, **SPANS)})
-    assert "part of 0.7500 that KRN106 and LCH101 save together = 0.5000 x" in finding_text.ranking_text(
+    assert "1 - 1 / 4.000 = 0.7500 x" in finding_text.ranking_text(ranked(unsure, share=0.75))
+    joint = gain.replaced(joint=Joint(codes=("KRN106", "LCH101"), **SPANS), after_first=0.5)
+    assert "saved once KRN106 and LCH101 are fixed = 0.5000 x" in finding_text.ranking_text(
         ranked(joint, share=0.5)
     )
     assert "; fixes of KRN106 and LCH101 together: untraced step " in finding_text.gain_text(joint)

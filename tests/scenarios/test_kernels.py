@@ -359,6 +359,18 @@ def test_kernels_of_few_blocks_that_fill_the_gpu_together(tmp_path: Path) -> Non
         assert ("under-filled-gpu" in {f.cause for f in d.findings}) == (wanted == 1)
 
 
+@pytest.mark.parametrize(("blocks", "level"), [(1, "high"), (2, "medium")])
+def test_a_window_of_kernels_of_one_block_is_lost(tmp_path: Path, blocks: int, level: str) -> None:
+    """One of 132 SMs works: without an estimate, too, that is severe. With two the rest may be needed."""
+    m = Machine()
+    for _ in range(100):
+        m.launch(Kernel("solve(double*)", blocks), 900, call=2)
+    d = diagnosed(m, tmp_path)
+    assert severity(d, "under-filled-gpu") == level
+    (told,) = (f.message for f in d.findings if f.cause == "under-filled-gpu")
+    assert ("a single block" in told) == (blocks == 1)
+
+
 # ------------------------------------------------------------------------------- limits
 
 WEIGHTS = [(NORM, 3), (GEMV, 50), (DECODE_ATTENTION, 10), (GEMV, 40), (NORM, 3), (GEMV, 90),
