@@ -241,9 +241,20 @@ def _device(
     waits_for_stream = node | ~has | (previous >= submitted + typical_late)
     latency = np.where(waits_for_stream, np.minimum(late, typical_late), late)
     latency = np.where(node | ~has, NEVER, latency)
-    gap = np.where(waits_for_stream, gap, np.minimum(gap, typical_gap))
+    at_once = np.minimum(gap, typical_gap)
+    turns = has & _taking_turns(ops)
+    at_once = np.where(turns, np.maximum(at_once, late - typical_late), at_once)
+    gap = np.where(waits_for_stream, gap, at_once)
     built = Ops(placed, stream, end - start, latency, gap, by_start, at, step, node)
     return built, ready, order
+
+
+def _taking_turns(ops: Operations) -> Array:
+    """Mask of the operations on devices that several processes use: these take turns, however early a launch
+    comes."""
+    pairs = np.unique(np.stack((ops.device.astype(np.int64), ops.process.astype(np.int64))), axis=1)
+    devices, processes = np.unique(pairs[0], return_counts=True)
+    return np.asarray(np.isin(ops.device, devices[processes > 1]))
 
 
 def _placed(ops: Operations, call: Array, stream: Array, times: CallTimes) -> Array:

@@ -28,7 +28,7 @@ from advisor.metrics.passes import (
     sampling_sorts,
 )
 from advisor.metrics.workload import TRAINING
-from advisor.model.arrays import Array, marked
+from advisor.model.arrays import Array, marked, median_of
 from advisor.sources.schema import Call
 
 #: Bytes of an operand in memory.
@@ -278,12 +278,17 @@ def merge_adapters(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
 
 
 def _shortened(inputs: Inputs, mine: Array, share: Array, stays: float) -> Inputs:
-    """`share` of each operation's time remains, `stays` of the cost of launching `mine` except host code."""
+    """`share` of each operation's time remains, `stays` of the cost of launching `mine` except host code.
+    Idle time before a graph node that is longer than between others waits for another node, and stays."""
     ops, calls = inputs.ops, inputs.calls
+    usual = usual_node_gaps(inputs)
+    waited = (
+        np.where(ops.node, np.maximum(ops.gap - median_of(ops.gap[usual]), 0.0), 0.0) if usual.any() else 0.0
+    )
     launched = marked(len(calls), ops.calls_of(mine))
     launched &= calls.kind == Call.LAUNCH
     held = np.where(calls.host_code, calls.pre, calls.explained)
-    gap = np.where(ops.gap < limits.WAIT_NS, ops.gap * share, ops.gap)
+    gap = np.where(ops.gap < limits.WAIT_NS, (ops.gap - waited) * share + waited, ops.gap)
     return inputs.with_ops(duration=ops.duration * share, gap=gap).with_calls(
         own=np.where(launched, calls.own * stays, calls.own),
         pre=np.where(launched, held + (calls.pre - held) * stays, calls.pre),
@@ -354,5 +359,5 @@ def merge_collectives(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, 
     nothing, shows what that takes at most."""
     mine = require(work.found_by(collectives_in_rows), "the replayed steps hold no collectives in a row")
     begins = inputs.ops.duration[mine].min() * _in(lean, limits.BEGINS_TRANSFER)
-    share = np.where(mine, 1 - begins / np.maximum(inputs.ops.duration, begins), 1.0)
+    share = np.where(mine, 1 - begins / np.maximum(inputs.ops.duration, max(begins, 1.0)), 1.0)
     return _shortened(inputs, mine, share, 0.0)

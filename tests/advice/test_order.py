@@ -57,7 +57,7 @@ def to_do(d: Diagnosis) -> list[str]:
 
 def test_the_pool_comes_before_the_graph(tmp_path: Path) -> None:
     """Both are of one severity, and the graph saves more: what it requires still stands before it."""
-    d = diagnosed(eager(partial(allocating, us=22), longer), tmp_path)
+    d = diagnosed(eager(partial(allocating, us=26), longer), tmp_path)
     assert ranked(d)[:2] == ["allocation-churn", "launch-bound"]
     assert to_do(d)[:2] == ["use-memory-pool", "enable-cuda-graphs"]
     pool, graph = d.findings[:2]

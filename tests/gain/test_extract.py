@@ -32,6 +32,29 @@ def test_a_launch_on_a_free_stream_keeps_its_latency(tmp_path: Path) -> None:
     assert ops.gap.max() == 900  # what NVIDIA published for a stream, as this capture shows none
 
 
+def test_processes_that_take_turns_on_a_device_wait_for_it_however_early_they_launch(tmp_path: Path) -> None:
+    """Every second kernel starts 60 us after its launch, on a free stream. Alone, its launch was slow, and
+    launching earlier hides that; beside another process the device was not this one's."""
+
+    def step(e: Export, t: int) -> None:
+        for k in range(10):
+            at, late = t + k * 100 * US, 60 if k % 2 else 2
+            e.launch(at=at, dur=5 * US, kernel_start=at + (5 + late) * US, kernel_dur=10 * US)
+
+    def gaps(export: Export) -> set[float]:
+        ops = replayer(export, tmp_path).taken.inputs.ops
+        return set(ops.gap[ops.latency == 60 * US].tolist())
+
+    alone, shared = scenes.capture(step, 1000), scenes.capture(step, 1000)
+    shared.process(2)
+    for k in range(60):
+        shared.launch(
+            at=k * 100 * US + 20 * US, dur=5 * US, kernel_start=k * 100 * US + 30 * US, kernel_dur=US
+        )
+    assert gaps(alone) == {900}
+    assert min(gaps(shared)) >= 50 * US
+
+
 def test_a_queued_kernel_keeps_its_gap(tmp_path: Path) -> None:
     def step(e: Export, t: int) -> None:
         for k in range(10):

@@ -764,6 +764,22 @@ def test_kernels_whose_work_others_take_over(tmp_path: Path) -> None:
         after(scenes.kernels((scenes.GEMM, 100)), tmp_path, fix("absorb_kernels"))
 
 
+def test_a_graph_node_that_goes_leaves_the_wait_before_it(tmp_path: Path) -> None:
+    """Nodes 1 us apart, but 4 us before the widening one, which waited for another branch: with it go its
+    40 us and the usual 1 us."""
+
+    widen = "void vllm::awq::dequantize_weights(int*)"
+
+    def step(e: Export, t: int) -> None:  # 167 us on the GPU, one step behind the other
+        at = 30 * US + t // 25 * 167
+        begins = ("a", 1, 10), ("b", 12, 10), (widen, 26, 40), ("c", 67, 100)
+        e.graph_launch(at=t, dur=20 * US, nodes=[(n, at + b * US, length * US) for n, b, length in begins])
+
+    export = scenes.capture(step, 25)
+    before, gone = after(export, tmp_path), fix("absorb_kernels", which="dequantisation")
+    assert before - after(export, tmp_path, gone) == pytest.approx(41)
+
+
 @pytest.mark.parametrize("name", ["fuse_elementwise", "pin_memory", "remove_copy"])
 def test_calls_that_were_not_recorded_are_not_changed(name: str, tmp_path: Path) -> None:
     def step(e: Export, t: int) -> None:
