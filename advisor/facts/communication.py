@@ -94,8 +94,9 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
     found, budget = device_collectives(a, device), a.budgets[device]
     exposed, window = budget.share("communication"), budget.program_ns
     if len(found) == 0:
-        names = "time", "exposed", "exposed_transfer", "exchange_exposed", "exchange_part", "point_to_point"
-        out |= {f"comm.{name}_ratio": 0.0 for name in names} | {"comm.halves": False}
+        of_all = "time", "exposed", "exposed_transfer"
+        of_some = "exchange_exposed", "exchange_part", "point_to_point", "point_to_point_over"
+        out |= {f"comm.{name}_ratio": 0.0 for name in (*of_all, *of_some)} | {"comm.halves": False}
         return
     time, hidden = overlap(a, device)
     sized, little = found.bytes != MISSING, small(found)
@@ -137,8 +138,11 @@ def _exchange_facts(a: Analysis, device: int, found: Collectives, waits: Array) 
     own, whole = max(int(found.duration[mine].sum()), 1), max(int(exposed.sum()), 1)
     to_one = np.array([kind in POINT_TO_POINT for kind in found.kinds], bool)[found.kind]
     to_one[mine] = False
+    sent = exposed[to_one]
+    usual = np.quantile(sent, limits.SHORT_TRANSFERS) if len(sent) else 0.0
     return {
-        "comm.point_to_point_ratio": exposed[to_one].sum() / whole,
+        "comm.point_to_point_ratio": sent.sum() / whole,
+        "comm.point_to_point_over_ratio": np.maximum(sent - usual, 0).sum() / max(int(sent.sum()), 1),
         "comm.exchange_exposed_ratio": exposed[mine].sum() / a.budgets[device].program_ns,
         "comm.exchange_part_ratio": exposed[mine].sum() / whole,
         "comm.exchange_hidden_ratio": 1.0 - found.exposed[mine].sum() / own if len(mine) else None,

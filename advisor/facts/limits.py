@@ -83,6 +83,9 @@ AT_LIMIT_RATIO = 0.97
 QUARTER_SAMPLES = 3
 #: A sample counts as communication if collectives run for at least this share of it. Choice: half.
 COMMUNICATING_RATIO = 0.5
+#: Transfers between two processes take as long as this quantile of the calls; what is above it is waiting.
+#: Choice: a stage of a pipeline sends as often as it receives, and waits in one of the two.
+SHORT_TRANSFERS = 0.25
 
 # --- what tracing costs, and start-up -------------------------------------------------------------
 

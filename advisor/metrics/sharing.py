@@ -3,7 +3,7 @@ work has nothing to do with that of others."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -70,13 +70,13 @@ def find_turns(a: Analysis) -> Turns | None:
     }
     if not spans:
         return None
-    length, of = _single(list(spans.values()))
-    alone = tuple(int(length[of == i].sum()) for i in range(len(spans)))
+    length, of = alone(list(spans.values()))
+    own = tuple(int(length[of == i].sum()) for i in range(len(spans)))
     compute = tuple(s.total for s in spans.values())
-    return Turns(tuple(spans), compute, alone, joined(*spans.values()).total, whole)
+    return Turns(tuple(spans), compute, own, joined(*spans.values()).total, whole)
 
 
-def _single(sets: list[Spans]) -> tuple[Array, Array]:
+def alone(sets: Sequence[Spans]) -> tuple[Array, Array]:
     """Stretches covered by exactly one of the sets: their lengths, and which set."""
     time = np.concatenate([np.concatenate((s.start, s.end)) for s in sets])
     step = np.concatenate([np.repeat([1, -1], len(s)) for s in sets])

@@ -186,7 +186,7 @@ class Then(Strict):
 
     explains: Annotated[tuple[Kebab, ...], Items] = ()
     overrules: Annotated[tuple[Kebab, ...], Items] = ()
-    overrules_where: Annotated[tuple[OtherCause, ...], Items, Field(max_length=4)] = ()
+    overrules_where: Annotated[tuple[OtherCause, ...], Items, Field(max_length=12)] = ()
     same_as: Annotated[tuple[OtherCause, ...], Items, Field(max_length=4)] = ()
     one_for: FactName | None = None
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from advisor.metrics.collectives import Collectives
+from advisor.metrics.intervals import EMPTY, Spans
 from advisor.metrics.pace import KernelPace
 from advisor.model.arrays import Array, distinct, median_of
 from advisor.ranks.pattern import LEVELS_NS, MIN_PATTERN, SIGMA, best_shift, centre, evidence, spacing
@@ -29,7 +30,8 @@ class RankRows(Collectives, frozen=True, kw_only=True):
     `zero` is the absolute time (ns since 1970) of the session's 0, None if the capture does not
     record it. `window` and `steps` are those of the analysis. `lead[i]` is what the device did since
     the collective before, by the columns that `leads` names, UNKNOWN in the first row. `paces` are
-    the heaviest kernels of the device, `profiler_ns` is what the profiler took of the window.
+    the heaviest kernels of the device, `profiler_ns` is what the profiler took of the window. `busy` is
+    when a rank computes that sends to another or receives from it, in session time.
     """
 
     rank: int
@@ -42,6 +44,7 @@ class RankRows(Collectives, frozen=True, kw_only=True):
     lead: Array
     paces: tuple[KernelPace, ...] = ()
     profiler_ns: int = 0
+    busy: Spans = EMPTY
 
     @property
     def program_ns(self) -> int:

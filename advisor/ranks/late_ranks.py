@@ -59,6 +59,7 @@ def job_facts(
     if any(waits.staged) or waits.matched:
         between = [staged / r.program_ns for r, staged in zip(ranks, waits.staged, strict=True)]
         out.put("ranks.stage_wait_ratio", min(float(np.mean(between)), 1.0))
+        out.put("ranks.stage_of_idle_ratio", waits.idle_staged)
     if not waits.matched:
         return
     shares = [waits.window_share(i, w) for i, w in enumerate(waits.exposed)]

@@ -159,7 +159,8 @@ def _complete(family: _Family) -> Array:
 # ranks, always the same ones; a transfer ends on the ranks of two stages, and a stage in the middle has
 # another partner each time. Two stages alone take turns in waiting.
 
-#: Ends of one transfer are this many times closer than those of the next one, and at most this far apart.
+#: Ends of one transfer are this many times closer than those of the next one, and mostly at most this far
+#: apart.
 _TIMES, _MOST_NS = 5.0, 20_000
 #: This many calls, and neighbours of each, show how close ends of one transfer are.
 _SAMPLE, _NEIGHBOURS = 500, 64
@@ -174,23 +175,31 @@ _IN_TURN = 0.8
 _LEAST = 12
 
 
-def between_stages(ranks: Sequence[RankRows], *, one_clock: bool) -> list[Array]:
-    """Masks of the calls of each rank that pass data from stage to stage. If their names are not
-    recorded, ends are compared on the absolute clocks, or on the `one_clock` that all share: without
-    these, or if they differ by more than a transfer takes, none is found."""
-    named = _of_kinds(ranks, (SEND, RECEIVE))
-    ended = _ended_together(ranks, one_clock=one_clock)
-    return [a | b for a, b in zip(named, ended, strict=True)]
+def between_stages(ranks: Sequence[RankRows], *, one_clock: bool, known: bool = False) -> list[Array]:
+    """How long each call of each rank waits that passes data from stage to stage, ns, UNKNOWN for others. If
+    their names are not recorded, ends are compared on the absolute clocks, or on the `one_clock` that all
+    share: without these, or if they differ by more than a transfer takes, none is found.
+
+    Of a call of which no other rank's end is known, all is waiting. `known`: the ranks are stages, whatever
+    their ends show."""
+    named = of_kinds(ranks, (SEND, RECEIVE))
+    ended = _ended_together(ranks, one_clock=one_clock, known=known)
+    return [
+        np.where(wait != UNKNOWN, wait, np.where(is_named, r.duration, UNKNOWN))
+        for r, is_named, wait in zip(ranks, named, ended, strict=True)
+    ]
 
 
-def _of_kinds(ranks: Sequence[RankRows], kinds: Container[str]) -> list[Array]:
+def of_kinds(ranks: Sequence[RankRows], kinds: Container[str]) -> list[Array]:
     """Masks of the calls of each rank that are of these kinds."""
     return [np.array([k in kinds for k in r.kinds], bool)[r.kind] for r in ranks]
 
 
-def _ended_together(ranks: Sequence[RankRows], *, one_clock: bool) -> list[Array]:
-    kind = _of_kinds(ranks, ("send-recv",))
-    none = [np.zeros(len(r), bool) for r in ranks]
+def _ended_together(ranks: Sequence[RankRows], *, one_clock: bool, known: bool) -> list[Array]:
+    """The waiting of sends and receives whose ends show stages: of those that end together the shortest is
+    the transfer, the rest of the others is waiting."""
+    kind = of_kinds(ranks, ("send-recv",))
+    none = [np.full(len(r), UNKNOWN, np.int64) for r in ranks]
     if (not one_clock and any(r.zero is None for r in ranks)) or sum(bool(k.any()) for k in kind) < 2:
         return none
     end = np.concatenate(
@@ -200,13 +209,24 @@ def _ended_together(ranks: Sequence[RankRows], *, one_clock: bool) -> list[Array
     order = np.argsort(end, kind="stable")
     end, of = end[order], of[order]
     close = _closeness(end, of)
-    if not 0 < close <= _MOST_NS:
+    if close <= 0:
         return none
     group = np.cumsum(np.diff(end, prepend=end[0]) > close)
     shared = (np.bincount(group) > 1)[group]
     if 2 * int(shared.sum()) < len(of):
         return none
     duration = np.concatenate([r.duration[k] for r, k in zip(ranks, kind, strict=True)])[order]
+    shortest = np.full(int(group[-1]) + 1, duration.max())
+    np.minimum.at(shortest, group, duration)
+    transfer = np.where(shared, shortest[group], np.median(shortest[distinct(group[shared])]))
+    wait = np.empty(len(of), np.int64)
+    wait[order] = np.maximum(duration - transfer, 0)
+    first = np.cumsum([0, *(int(k.sum()) for k in kind)])
+    found = [np.full(len(r), UNKNOWN, np.int64) for r in ranks]
+    for i, mask in enumerate(kind):
+        found[i][mask] = wait[first[i] : first[i + 1]]
+    if known:
+        return found
     group = np.cumsum(np.diff(group[shared], prepend=-1) != 0) - 1
     some = group < _TRANSFERS
     group, of, duration = group[some], of[shared][some], duration[shared][some]
@@ -214,15 +234,14 @@ def _ended_together(ranks: Sequence[RankRows], *, one_clock: bool) -> list[Array
     there[group, of] = True
     length = np.zeros(there.shape)
     length[group, of] = duration
-    if len(there) < _LEAST:
-        return none
-    return kind if _of_stages(there) or _in_turns(there, length) else none
+    stages = len(there) >= _LEAST and (_of_stages(there) or _in_turns(there, length))
+    return found if stages else none
 
 
 def _closeness(end: Array, of: Array) -> float:
-    """The distance that separates ends of one transfer from others, ns: the first large step between
-    distances to the nearest, second nearest and further ends of other ranks; 0 without one. `end` is
-    ascending."""
+    """The distance that separates ends of one transfer from others, ns: above the first large step between
+    distances to the nearest, second nearest and further ends of other ranks, however far off these are; 0
+    without one, or where the nearest are too far. `end` is ascending."""
     at = np.linspace(0, len(end) - 1, min(len(end), _SAMPLE)).astype(np.int64)
     reach = np.concatenate((np.arange(-_NEIGHBOURS, 0), np.arange(1, _NEIGHBOURS + 1)))
     near = at[:, None] + reach
@@ -235,7 +254,10 @@ def _closeness(end: Array, of: Array) -> float:
     if len(median) < 2:
         return 0.0
     far = np.flatnonzero(median[1:] >= _TIMES * median[:-1])
-    return float(np.sqrt(median[far[0]] * median[far[0] + 1])) if len(far) else 0.0
+    if not len(far) or median[far[0]] > _MOST_NS:
+        return 0.0
+    near, further = median[far[0]], median[far[0] + 1]
+    return float(min(np.sqrt(near * further), max(_MOST_NS, _TIMES * near)))
 
 
 def _of_stages(there: Array) -> bool:

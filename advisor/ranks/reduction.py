@@ -17,6 +17,7 @@ from advisor.facts.communication import CrossRank
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import LEADS, Collectives, device_collectives, leads
+from advisor.metrics.intervals import EMPTY
 from advisor.metrics.kernels import heaviest
 from advisor.metrics.pace import kernel_paces
 from advisor.model.capture import Recorder
@@ -26,6 +27,7 @@ from advisor.model.gain import Prediction
 from advisor.ranks.align import UNKNOWN, RankRows
 from advisor.ranks.late_ranks import job_facts, rank_table
 from advisor.ranks.recognise import distinct
+from advisor.ranks.stages import work_of
 from advisor.ranks.waiting import Waits, reduce_ranks
 
 #: Rows of each table that are sent by all ranks but the first.
@@ -197,6 +199,7 @@ def _rows(a: Analysis, rank: int, device: int, found: Collectives | None) -> Ran
         leads=LEADS,
         lead=np.where(np.isnan(lead), UNKNOWN, lead).astype(np.int64),
         paces=kernel_paces(a, device) if len(found) else (),
+        busy=work_of(a.budgets[device].compute, found.kinds) if len(found) else EMPTY,
     )
 
 

@@ -16,7 +16,8 @@ from advisor.metrics.pace import KernelPace, alike_ratio
 from advisor.model.arrays import Array
 from advisor.ranks.align import UNKNOWN, Clock, RankRows, align
 from advisor.ranks.late_group import Calls, LateGroup, late_group, late_together
-from advisor.ranks.match import between_stages, match
+from advisor.ranks.match import match
+from advisor.ranks.stages import find_stages
 
 #: Calls of a kernel in a step may differ by this much between ranks that run the same program.
 _SAME_CALLS = 0.1
@@ -115,8 +116,9 @@ class Waits(Struct, frozen=True, dict=True):
     that are late together, and `groups` has for each rank those that it is late with, itself
     included; None if nobody waits for them.
 
-    Transfers between the stages of a pipeline are no collectives: nobody is late to them. All of
-    their time is waiting for the neighbour, charged to no rank; `staged` is what is exposed of it.
+    Transfers between the stages of a pipeline are no collectives: nobody is late to them, and their
+    waiting is charged to no rank. `staged` is how long each rank computes nothing because another stage
+    is at it, `idle_staged` which part of their time without any kernel that is (`Stages.of_idle`).
     """
 
     ranks: tuple[RankRows, ...]
@@ -135,6 +137,7 @@ class Waits(Struct, frozen=True, dict=True):
     left_out: tuple[int, ...]
     began_later: tuple[int, ...]
     staged: tuple[int, ...]
+    idle_staged: float | None
 
     @property
     def judged(self) -> int:
@@ -176,16 +179,17 @@ def reduce_ranks(ranks: Sequence[RankRows], *, one_clock: bool = False) -> Waits
     """Aligns the clocks (unless the ranks share one), matches the collectives and charges every wait to a
     rank. The result does not depend on the order of the given ranks: it is by number."""
     whole = tuple(r.unpacked() for r in sorted(ranks, key=lambda r: (r.rank, r.device)))
-    staged = between_stages(whole, one_clock=one_clock)
-    if not any(mask.any() for mask in staged):
+    stages = find_stages(whole, one_clock=one_clock)
+    if not stages.found:
         return _of_collectives(whole, one_clock)
-    waits = _of_collectives(tuple(r.take(~m) for r, m in zip(whole, staged, strict=True)), one_clock)
-    found = tuple(mask.copy() for mask in staged)
-    wait = tuple(np.where(mask, r.duration, 0) for r, mask in zip(whole, staged, strict=True))
-    for i, mask in enumerate(staged):
+    passed = [w != UNKNOWN for w in stages.wait]
+    waits = _of_collectives(tuple(r.take(~m) for r, m in zip(whole, passed, strict=True)), one_clock)
+    found, wait = tuple(mask.copy() for mask in passed), stages.wait
+    for i, mask in enumerate(passed):
         found[i][~mask], wait[i][~mask] = waits.found[i], waits.wait[i]
-    exposed = tuple(int(r.exposed[mask].sum()) for r, mask in zip(whole, staged, strict=True))
-    return replace(waits, ranks=whole, found=found, wait=wait, staged=exposed)
+    return replace(
+        waits, ranks=whole, found=found, wait=wait, staged=stages.waited, idle_staged=stages.of_idle
+    )
 
 
 def _of_collectives(ordered: tuple[RankRows, ...], one_clock: bool) -> Waits:
@@ -241,6 +245,7 @@ def _of_collectives(ordered: tuple[RankRows, ...], one_clock: bool) -> Waits:
         by_rank(begun_last[left_out]),
         tuple(int(early[begun_last == i].max(initial=0)) for i in range(count)),
         (0,) * count,
+        None,
     )
 
 

@@ -746,6 +746,19 @@ def test_what_one_process_sends_to_another(tmp_path: Path) -> None:
     )
 
 
+def test_sends_that_take_longer_than_the_shortest(tmp_path: Path) -> None:
+    """Steps of 1 ms: one send of 20 us and one receive of 300 us in each."""
+    e = Export().gpu().process(1)
+    for i in range(20):
+        t = i * STEP
+        e.range(f"decode_step {i}", t, t + 900 * US)
+        for at, us in ((0, 20), (100, 300)):
+            name = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+            e.launch(t + at * US // 2, 3 * US, name, t + (100 + at) * US, us * US, stream=9)
+    base = built(e, tmp_path)
+    expect_values(base, {"comm.point_to_point_ratio": 1.0, "comm.point_to_point_over_ratio": 280 / 320})
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_collectives_in_rows(named: bool, tmp_path: Path) -> None:
     """Steps of 1 ms: eight products of 20 us, then an all-reduce of 150 and five of 40 us; a last product,

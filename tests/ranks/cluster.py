@@ -106,6 +106,12 @@ class Cluster:
         for rank, length in us.items():
             self.machines[rank].work(length)
 
+    def told(self, rank: int, by: int, us: float = 30) -> None:
+        """The host of `rank` does nothing until a message of `by` reaches it, `us` after that one sent it."""
+        sent = self.machines[by].now + self._zero[by] + us
+        machine = self.machines[rank]
+        machine.now = max(machine.now, sent - self._zero[rank])
+
     def collective(
         self,
         kernel: Kernel,

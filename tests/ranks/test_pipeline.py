@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import advisor
 from advisor.model.findings import Diagnosis
 from tests.kineto_builder import Profile
 from tests.ranks.cluster import Cluster
@@ -23,11 +24,20 @@ def causes(d: Diagnosis) -> set[str]:
 
 
 def pipeline(
-    stages: int = 4, *, width: int = 1, micro: int = 1, slow: int | None = None, **options: Any
+    stages: int = 4,
+    *,
+    width: int = 1,
+    micro: int = 1,
+    slow: int | None = None,
+    stage_us: float = 360,
+    through_host: bool = False,
+    **options: Any,
 ) -> Cluster:
     """Decode steps of `micro` micro-batches through stages of six layers each, `width` ranks wide, which
-    add up their parts after each layer. The last stage hands the token back to the first."""
+    add up their parts after each layer. The last stage hands the token back to the first: from GPU to GPU
+    or, `through_host`, read back there and sent from one host to the other."""
     made = Cluster(stages * width, **options)
+    first, last = range(width), range((stages - 1) * width, stages * width)
 
     def hand_over(a: int, b: int) -> None:
         for lane in range(width):
@@ -35,6 +45,8 @@ def pipeline(
 
     for i in range(12):
         with made.step(f"decode_step {i}"):
+            for rank in first if through_host and i else ():
+                made.told(rank, last[0])
             for _ in range(micro):
                 for stage in range(stages):
                     if stage:
@@ -42,10 +54,14 @@ def pipeline(
                     for _ in range(LAYERS):
                         members = range(stage * width, (stage + 1) * width)
                         for rank in members:
-                            made.machines[rank].launch(GEMM, 60 + 60 * (stage == slow))
+                            made.machines[rank].launch(GEMM, stage_us / LAYERS * (1 + (stage == slow)))
                         if width > 1:
                             made.collective(ALL_REDUCE, 5, members=members)
-            hand_over(0, stages - 1)
+            if through_host:
+                for rank in last:
+                    made.machines[rank].read_back()
+            else:
+                hand_over(0, stages - 1)
     return made
 
 
@@ -53,10 +69,118 @@ def pipeline(
 def test_stages_that_wait_for_each_other(tmp_path: Path, micro: int, waiting: float) -> None:
     d = diagnosed(pipeline(micro=micro).write(tmp_path))
     first = d.findings[0]
-    assert (first.cause, first.severity) == ("pipeline-bubbles", "medium")
+    assert (first.cause, first.severity) == ("pipeline-bubbles", "high")
     assert first.share == pytest.approx(waiting, abs=0.02)
     assert first.recommendations[0].id == "fill-the-pipeline"
     assert {"rank-arrival-skew", "exposed-communication", "tail-latency"}.isdisjoint(causes(d))
+
+
+#: What a rank is not told where it has no work because another stage is at it.
+NOT_ITS_OWN = frozenset(
+    (
+        *(
+            "host-gap",
+            "graph-replay-gaps",
+            "blocking-sync",
+            "launch-bound",
+            "work-between-steps",
+            "os-blocked",
+        ),
+        *("waits-for-requests", "queue-empty", "gpu-idle", "input-preparation", "under-filled-gpu"),
+        *("rank-arrival-skew", "rotating-waiting", "rank-began-later", "exposed-communication"),
+        *(
+            "low-overlap",
+            "tail-latency",
+            "many-small-collectives",
+            "one-gpu-slower",
+            "collective-variability",
+        ),
+    )
+)
+
+
+@pytest.mark.parametrize("through_host", [False, True])
+@pytest.mark.parametrize("width", [1, 2])
+@pytest.mark.parametrize("stage_us", [300, 3_000, 20_000])
+def test_one_batch_in_flight_whatever_a_stage_takes(
+    tmp_path: Path, stage_us: float, width: int, through_host: bool
+) -> None:
+    made = pipeline(stage_us=stage_us, width=width, through_host=through_host)
+    d = diagnosed(made.write(tmp_path))
+    first = d.findings[0]
+    assert (first.cause, first.severity) == ("pipeline-bubbles", "high")
+    assert first.share == pytest.approx(0.75, abs=0.1)
+    assert first.recommendations[0].id == "fill-the-pipeline"
+    assert NOT_ITS_OWN.isdisjoint(f.cause for f in d.findings if f.severity != "info")
+
+
+@pytest.mark.parametrize(("through_host", "of_idle"), [(True, 1.0), (False, 0.47)])
+def test_idle_time_of_a_stage(tmp_path: Path, through_host: bool, of_idle: float) -> None:
+    """The first of four stages of 20 ms is idle while its host waits for the token; else little idles."""
+    d = diagnosed(pipeline(stage_us=20_000, through_host=through_host).write(tmp_path))
+    assert fact(d, "ranks.stage_of_idle_ratio") == pytest.approx(of_idle, abs=0.01)
+    assert fact(d, "ranks.stage_wait_ratio") == pytest.approx(0.75, abs=0.03)
+
+
+@pytest.mark.parametrize("through_host", [False, True])
+@pytest.mark.parametrize("stage_us", [300, 3_000, 20_000])
+def test_two_stages_whatever_one_takes(tmp_path: Path, stage_us: float, through_host: bool) -> None:
+    d = diagnosed(pipeline(2, stage_us=stage_us, through_host=through_host).write(tmp_path))
+    first = d.findings[0]
+    assert (first.cause, first.severity) == ("pipeline-bubbles", "high")
+    assert first.share == pytest.approx(0.5, abs=0.1)
+    assert NOT_ITS_OWN.isdisjoint(f.cause for f in d.findings if f.severity != "info")
+
+
+@pytest.mark.parametrize("stage_us", [300, 3_000])
+def test_as_many_batches_in_flight_as_stages_are_healthy(tmp_path: Path, stage_us: float) -> None:
+    """Each stage works on another batch; what it hands over is there when the next one comes to it."""
+    made = Cluster(4)
+    for i in range(12):
+        with made.step(f"decode_step {i}"):
+            for _ in range(LAYERS):
+                made.compute(GEMM, stage_us / LAYERS)
+            for rank in range(4):
+                made.machines[rank].launch(SEND_RECV, 10)
+    d = diagnosed(made.write(tmp_path))
+    assert "pipeline-bubbles" not in causes(d)
+
+
+def test_one_rank_of_a_pipeline_alone(tmp_path: Path) -> None:
+    """Its sends are short and its receives long: that is waiting, and no transfer to be hidden."""
+    path = pipeline(stage_us=3_000).write(tmp_path)[1]
+    d = advisor.diagnose(path)
+    first = d.findings[0]
+    assert (first.cause, first.severity) == ("exposed-communication", "medium")
+    assert [r.id for r in first.recommendations] == ["give-all-ranks", "fill-the-pipeline"]
+
+
+def test_a_rank_that_comes_late_to_all_reduces_is_no_stage(tmp_path: Path) -> None:
+    made = Cluster(4)
+    for i in range(12):
+        with made.step(f"decode_step {i}"):
+            for _ in range(LAYERS):
+                made.compute(GEMM, 100, more={2: 200})
+                made.collective(ALL_REDUCE, 10)
+    d = diagnosed(made.write(tmp_path))
+    assert "pipeline-bubbles" not in causes(d)
+    assert "rank-arrival-skew" in causes(d)
+
+
+def test_a_rank_without_requests_waits_for_no_stage(tmp_path: Path) -> None:
+    """One of two servers gets a request now and then, whose cache the other one sends: the rest of the time
+    it is idle while that one computes, many steps long."""
+    made = Cluster(2)
+    for i in range(24):
+        with made.step(f"decode_step {i}"):
+            for _ in range(LAYERS):
+                made.machines[0].launch(GEMM, 100)
+            if i % 12 == 11:
+                made.collective(SEND_RECV, 50)
+                made.machines[1].launch(GEMM, 600)
+            made.told(1, 0, 600)
+    d = diagnosed(made.write(tmp_path))
+    assert "pipeline-bubbles" not in causes(d)
 
 
 def test_a_slow_stage_is_no_late_rank(tmp_path: Path) -> None:
