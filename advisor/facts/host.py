@@ -12,6 +12,7 @@ from advisor.facts.writer import FactWriter
 from advisor.metrics import limits as metric_limits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import DeviceBudget
+from advisor.metrics.enclosed import enclosed
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, positions, subtract, union
 from advisor.metrics.operations import Kind, calls_named
 from advisor.metrics.other_calls import graph_builds
@@ -283,10 +284,15 @@ def _os_calls(a: Analysis, thread: int, loop: int, budget: DeviceBudget, out: Fa
     waits, sleeps, locks = (
         np.array([bool(kind.fullmatch(n)) for n in names]) for kind in (_EVENT_WAITS, SLEEPS, _LOCKS)
     )
+    blocked = intersect(a.states.os.get(thread, EMPTY), Spans(budget.gaps.start, budget.gaps.end))
+    inside = enclosed(a, thread, blocked)
+    in_steps = Spans(blocked.start[inside], blocked.end[inside])
+    elsewhere = time - os_time(a, thread, in_steps)[1]
     out |= {
         "host.os_call": names[np.argmax(time)],
         "host.os_call_ratio": time.max() / total,
-        "host.os_event_wait_ratio": time[waits].sum() / total,
+        "host.os_in_step_ratio": in_steps.total / max(blocked.total, 1),
+        "host.os_event_wait_ratio": elsewhere[waits].sum() / total,
         "host.os_sleep_ratio": time[sleeps].sum() / total,
         "host.os_lock_ratio": time[locks].sum() / total,
         "host.os_io_ratio": time[~sleeps & ~locks].sum() / total,
@@ -296,6 +302,8 @@ def _os_calls(a: Analysis, thread: int, loop: int, budget: DeviceBudget, out: Fa
         gaps = Spans(budget.gaps.start[mine], budget.gaps.end[mine])
         out.put("host.os_polling_ratio", min(polled(a, thread, gaps) / idle, 1.0))
         out.put("host.os_tick_ratio", min(ticked(a, thread, gaps) / idle, 1.0))
+        if (named := gap_name(a, thread, blocked)) and 2 * named.covered_ns > blocked.total:
+            out.put("host.os_range", named.text)
     if a.trace.has("ranges") and idle:
         loading = intersect(a.states.loading.get(loop, EMPTY), a.states.os.get(thread, EMPTY))
         out.put("host.os_loading_ratio", min(budget.idle_inside(loading) / idle, 1.0))
@@ -315,8 +323,10 @@ def _steps(a: Analysis, budget: DeviceBudget, out: FactWriter) -> None:
         out.put("host.step_outlier_part", PARTS[part].words)
         out.put("host.step_outlier_part_ratio", min(longer / excess, 1.0))
     reads = slow & np.isin(step, a.window_steps[held])
+    apart = Coverage(a.stretches.lone).within(a.steps.begin[step], a.steps.gpu_end[step])
+    prompts = np.maximum(times - median - apart, 0)[reads].sum()
     out |= {
-        "host.step_outlier_prompt_ratio": (times - median)[reads].sum() / max(excess, 1.0),
+        "host.step_outlier_prompt_ratio": prompts / max(excess, 1.0),
         "host.step_max_over_median": times.max() / max(median, 1.0),
         "host.step_outliers": slow.sum(),
         "host.step_outlier_ratio": slow.mean(),

@@ -149,3 +149,7 @@ FIRST_LAUNCH_NS = 1_000_000
 ONCE_NS = 100_000_000
 #: An operator that takes longer itself computes on the host, or waits, ns. Choice.
 OPERATOR_MOST_NS = 200_000
+#: Waits between passes are alike if the tenth and the ninetieth of a hundred are less than this apart, as a
+#: share of the median. Choice, beyond the spread of host code. Higher, and requests in time with a clock pass
+#: for a time-out.
+ALIKE_WAITS_RATIO = 0.1

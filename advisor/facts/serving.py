@@ -14,10 +14,11 @@ from advisor.knowledge.engine_signs import engines
 from advisor.knowledge.files import StepName, step_patterns
 from advisor.knowledge.gpus import gpu_of
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.intervals import EMPTY, Coverage, union_by
+from advisor.metrics.enclosed import enclosed
+from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, union_by
 from advisor.metrics.kernels import launch_shape
 from advisor.metrics.phases import step_sizes, step_times
-from advisor.metrics.waited import kv_transfers
+from advisor.metrics.waited import gap_name, kv_transfers
 from advisor.model.arrays import median_of
 from advisor.model.numbers import first_few
 from advisor.numerals import read_int
@@ -97,19 +98,31 @@ def transfer_facts(a: Analysis, device: int, out: FactWriter) -> None:
     """How long the KV cache travels, and how long the device waits for it."""
     found, (first, last), budget = kv_transfers(a, device), a.host_window, a.budgets[device]
     gap, gaps = budget.gap_parts["host_gap"], budget.gaps
+    awaited = Coverage(EMPTY if found is None else found.awaited).within(gaps.start, gaps.end)
     if out.value("host.gap_ratio") is not None:
-        awaited = Coverage(EMPTY if found is None else found.awaited).within(gaps.start, gaps.end)
         out.put("kv.host_gap_ratio", np.minimum(awaited, gap).sum() / max(gap.sum(), 1))
+        blocked = budget.gap_parts["os"]
+        out.put("kv.os_idle_ratio", np.minimum(awaited, blocked).sum() / max(blocked.sum(), 1))
     if found is None:
         return
     begins = (found.start >= first) & (found.start < last)
     posting, travel = found.end - found.start, found.done - found.start
     known = begins & (found.done != MISSING)
+    waiting = budget.idle_inside(found.awaited)
     out |= {
         "kv.transfer_count": begins.sum(),
         "kv.post_ms": median_of(posting[begins]) / 1e6 if begins.any() else None,
-        "kv.waiting_ratio": budget.idle_inside(found.awaited) / budget.program_ns,
+        "kv.waiting_ratio": waiting / budget.program_ns,
     }
+    feeder = a.feeder(device)
+    if waiting and feeder is not None:
+        asking = found.asking
+        inside = enclosed(a, feeder, asking, passes=True)
+        held = budget.idle_inside(Spans(asking.start[inside], asking.end[inside]))
+        out.put("kv.step_wait_ratio", held / waiting)
+        idle = Spans(gaps.start[awaited > 0], gaps.end[awaited > 0])
+        if (named := gap_name(a, feeder, intersect(idle, asking))) is not None:
+            out.put("kv.waiting_range", named.text)
     if known.any():
         out.put("kv.transfer_ms", median_of(travel[known]) / 1e6)
         out.put("kv.post_ratio", min(posting[known].sum() / max(travel[known].sum(), 1), 1.0))

@@ -14,6 +14,7 @@ from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import DeviceBudget
+from advisor.metrics.enclosed import enclosed, range_around
 from advisor.metrics.host import held_by_others, off_cpu
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, joined, subtract, union
 from advisor.metrics.kernels import heaviest
@@ -29,9 +30,10 @@ from advisor.metrics.waited import (
     issuers,
     loop_thread,
     os_time,
+    other_gap_name,
     recorded_waits,
 )
-from advisor.model.arrays import Array, bounds_of, median_of, pairs
+from advisor.model.arrays import Array, bounds_of, median_of, pairs, percentiles
 from advisor.model.numbers import session_time
 from advisor.sources.schema import DTOH, MISSING, Call, base_name
 
@@ -105,6 +107,7 @@ def interruption_facts(a: Analysis, out: FactWriter) -> None:
     found, total = a.stretches.long, a.stretches.long.total
     out.put("interruption.count", len(found))
     out.put("interruption.time_ratio", total / max(total + a.window.length, 1))
+    _inside_steps(a, out)
     if not total:
         return
     copies = a.ops.kind == Kind.COPY
@@ -118,10 +121,44 @@ def interruption_facts(a: Analysis, out: FactWriter) -> None:
         return
     if (named := gap_name(a, feeder, found)) and 2 * named.covered_ns > total:
         out.put("interruption.range", named.text)
+    elif other := other_gap_name(a, feeder, found):
+        out.put("interruption.other_range", other.text)
     if a.trace.has("host_calls"):
         names, time = os_time(a, feeder, found)
         if 2 * time.sum() > total:
             out.put("interruption.os_call", names[time.argmax()])
+
+
+def _inside_steps(a: Analysis, out: FactWriter) -> None:
+    """Such stretches that begin and end inside a step: what the launching thread does there."""
+    found, feeder = a.stretches.lone, a.feeder(a.main_device)
+    if feeder is None or not len(found):
+        return
+    inside = enclosed(a, feeder, found, passes=True)
+    found = Spans(found.start[inside], found.end[inside])
+    out.put("interruption.inside_count", len(found))
+    if not len(found):
+        return
+    longest = int(np.argmax(found.end - found.start))
+    lo, hi = int(found.start[longest]), int(found.end[longest])
+    out.put("interruption.inside_ms", (hi - lo) / 1e6)
+    out.put("interruption.inside_step", range_around(a, feeder, lo, hi))
+    if (named := gap_name(a, feeder, found)) and 2 * named.covered_ns > found.total:
+        out.put("interruption.inside_range", named.text)
+    calls = a.threads.of(feeder)
+    names = a.trace.columns("api_calls", ("name_id",))["name_id"]
+    loads = np.flatnonzero(calls.call == Call.MODULE)
+    # The load ends the stretch, and lies in it as no kernel can run before.
+    begins = np.append(calls.start[loads], np.iinfo(np.int64).max)
+    at = np.searchsorted(begins, found.start)
+    loaded = begins[at] <= found.end
+    if 2 * loaded.sum() > len(found):
+        load = loads[at[np.flatnonzero(loaded)[-1]]]
+        out.put("interruption.inside_load", base_name(a.trace.texts([names[calls.row[load]]])[0]))
+    if a.trace.has("host_calls"):
+        texts, time = os_time(a, feeder, found)
+        if 2 * time.sum() > found.total:
+            out.put("interruption.inside_os_call", texts[time.argmax()])
 
 
 def request_facts(a: Analysis, out: FactWriter) -> None:
@@ -134,10 +171,13 @@ def request_facts(a: Analysis, out: FactWriter) -> None:
     if not len(found.waits):
         return
     length = found.waits.end - found.waits.start
+    spread = float(np.diff(percentiles(length, 10, 90))[0]) / max(median_of(length), 1.0)
+    alike = spread < limits.ALIKE_WAITS_RATIO
     busy = Coverage(union(a.ops.start, a.ops.end)).within(*np.array([[found.first], [found.last]]))
     out |= {
         "requests.wait_median_ms": median_of(length) / 1e6,
         "requests.wait_longest_ms": length.max() / 1e6,
+        f"requests.wait_{'alike' if alike else 'spread'}_ratio": spread,
         "requests.passes_per_s": found.passes / (found.length / 1e9),
         "requests.busy_ratio": int(busy[0]) / found.length,
         "requests.os_call": found.call or None,

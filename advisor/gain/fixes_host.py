@@ -13,6 +13,7 @@ from advisor.gain.whatifs import Fix, constant
 from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.operations import Kind
 from advisor.metrics.other_calls import costly_calls, graph_builds
+from advisor.metrics.waited import kv_transfers
 from advisor.model.arrays import Array, among, distinct, marked, median_of
 from advisor.sources.schema import DTOH, Call
 
@@ -280,6 +281,8 @@ def remove_host_gap(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
         changed = _explained_away(inputs, "os", reason)
     elif fix.params["what"] == "calls":
         changed = _with_host_time(inputs, calls.pre - _in_costly_calls(inputs, work))
+    elif fix.params["what"] == "transfers":
+        changed = _without_transfers(inputs, work)
     elif fix.params["what"] == "graph_calls":
         changed = _without_graph_calls(inputs, work)
     else:
@@ -331,6 +334,17 @@ def _without_graph_calls(inputs: Inputs, work: Work) -> Inputs:
     captured &= ~issues & (calls.kind == Call.LAUNCH) & (thread[calls.row] == feeder)
     require(held + captured, "no graph is built before a call of the replayed steps")
     return _with_host_time(inputs, calls.pre - held, own=np.where(captured, 0.0, calls.own))
+
+
+def _without_transfers(inputs: Inputs, work: Work) -> Inputs:
+    """The inputs without the time in which the thread waits for transfers of the KV cache."""
+    a, calls = work.a, inputs.calls
+    found, feeder = kv_transfers(a, a.main_device), a.feeder(a.main_device)
+    if found is None or feeder is None:
+        raise NoEstimate("no range of the launching thread waits for a transfer")
+    held = np.minimum(_inside(inputs, work, feeder, found.asking), calls.pre)
+    require(held, "no wait for a transfer comes before a call of the replayed steps")
+    return _with_host_time(inputs, calls.pre - held, os=np.maximum(calls.os - held, 0.0))
 
 
 def _inside(inputs: Inputs, work: Work, thread: int, spans: Spans) -> Array:

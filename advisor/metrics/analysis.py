@@ -96,9 +96,7 @@ class Analysis:
     runs = computed_by(lambda a: find_runs(a.trace, a.ops, a.op_name))
     startup = computed_by(lambda a: find_startup(a, a.repeated))
     arrivals: cached_property[Arrivals] = computed_by(find_arrivals)
-    stretches = computed_by(
-        lambda a: find_stretches(a.trace, a.ops, a.repeated, a.selection, a.states, a.arrivals.waits)
-    )
+    stretches = computed_by(lambda a: find_stretches(a, a.arrivals.waits))
     damage = computed_by(lambda a: find_damage(a.trace, a.steps))
     losses = computed_by(lambda a: find_losses(a.trace, a.ops))
     earlier_work = computed_by(lambda a: earlier_work(a.trace, a.ops))

@@ -12,10 +12,19 @@ from msgspec import Struct
 from advisor.knowledge.files import step_patterns
 from advisor.metrics import limits
 from advisor.metrics.analysed import Analysed
+from advisor.metrics.enclosed import enclosed
 from advisor.metrics.host import capture_ranges, off_cpu
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, gaps, intersect, joined, union
 from advisor.metrics.steps.model import Steps
-from advisor.metrics.waited import EVENT_CALLS, SLEEP_CALLS, between_queries, gap_name, os_calls, os_time
+from advisor.metrics.waited import (
+    EVENT_CALLS,
+    SLEEP_CALLS,
+    between_queries,
+    gap_name,
+    os_calls,
+    os_time,
+    other_gap_name,
+)
 from advisor.metrics.workload import TRAINING
 from advisor.model.arrays import Array, among, distinct, marked, median_of, percentiles
 
@@ -143,12 +152,13 @@ def _unexplained(a: Analysed, found: _Waits) -> _Waits:
             kept &= ~mine | ~found.covered(spans, 0.5)
         if asleep is not None:
             kept &= ~mine | found.covered(asleep, 0.5)
+        kept[mine] &= ~enclosed(a, one, _some(found.span, mine))
     found = found.take(kept)
     for one in distinct(found.thread).tolist():
         spans = _some(found.span, found.thread == one)
-        name = gap_name(a, one, spans)
-        if name and 2 * name.covered_ns > spans.total and step_patterns().role(name.text) != "waiting":
-            found = found.take(found.thread != one)
+        for name in (gap_name(a, one, spans), other_gap_name(a, one, spans)):
+            if name and 2 * name.covered_ns > spans.total and step_patterns().role(name.text) != "waiting":
+                found = found.take(found.thread != one)
     return found
 
 

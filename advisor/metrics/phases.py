@@ -21,10 +21,11 @@ from advisor.metrics import limits
 from advisor.metrics.arrivals import Arrivals
 from advisor.metrics.besides import other_work
 from advisor.metrics.budget import BUSY_COLUMNS, PARTS, DeviceBudget
-from advisor.metrics.intervals import Coverage
+from advisor.metrics.intervals import Coverage, Spans, intersect
 from advisor.metrics.kernels import Names, dense, sums_of
 from advisor.metrics.operations import Kind, Operations
 from advisor.metrics.steps.model import Steps
+from advisor.metrics.waited import kv_transfers
 from advisor.metrics.window import Stretches, Windowed
 from advisor.model.arrays import Array, median_of
 from advisor.sources.schema import MISSING, Call, Summed
@@ -185,10 +186,11 @@ JudgedSteps = tuple[Array, Array, Array]
 
 
 def slow_steps(a: _ByStep, besides: Array | None = None) -> JudgedSteps | None:
-    """Slow steps of the commonest phase, and of those marked `besides` if it is decode: position in
-    `a.steps`, time (ns) without start-up, the work of an additional pass and what the profiler took, and
-    whether the step is far slower than the rest; None if fewer than three are certain. Steps at the beginning
-    that are slower by half and more are warm-up: they are left out."""
+    """Slow steps of the commonest phase, of those marked `besides` if it is decode, and of those of other
+    phases with a stretch that does not belong to the others (`Stretches.lone`): position in `a.steps`, time
+    (ns) without start-up, waits for transfers of the KV cache, the work of an additional pass and what the
+    profiler took, and whether the step is far slower than the rest; None if fewer than three are certain.
+    Steps at the beginning that are slower by half and more are warm-up: they are left out."""
     if a.step_count < 3:
         return None
     phases = a.window_phases
@@ -198,18 +200,24 @@ def slow_steps(a: _ByStep, besides: Array | None = None) -> JudgedSteps | None:
     extra = np.zeros(len(mine), bool) if besides is None or commonest != "decode" else besides
     mine |= extra
     at = a.window_steps
-    times = (step_times(a) + Coverage(a.stretches.lone).within(a.steps.begin[at], a.steps.gpu_end[at]))[mine]
+    stretch = Coverage(a.stretches.lone).within(a.steps.begin[at], a.steps.gpu_end[at])
+    other = ~mine & (stretch > 0)
+    mine |= other
+    times = (step_times(a) + stretch)[mine]
     if a.main_device in a.budgets:
         by_step = a.budgets[a.main_device].by_step[at[mine]]
         # A step that loads a module is slow for a known reason, and one that also runs an encoder is
         # another kind of step.
         times = times - by_step[:, PARTS.index("startup")] - by_step[:, PARTS.index("profiler")]
+        times = times - _for_transfers(a, at[mine])
         size, busy = a.steps.size[at[mine]], by_step[:, BUSY_COLUMNS].sum(axis=1)
         more = size >= limits.kernels.MORE_WORK_FACTOR * median_of(size)
         longer = np.maximum(busy - median_of(busy), 0)
         more |= 2 * other_work(a, at[mine], times).sum(axis=1) > np.maximum(longer, 1)
         more &= ~extra[mine]
         times = times - np.where(more, longer, _more_tokens(a, at[mine], busy))
+    if (of_others := other[mine]).any():  # each is longer than the steps of its phase by its stretch
+        times = np.where(of_others, median_of(times[~of_others]) + stretch[mine], times)
     if len(times) < 3:
         return None
     at = at[mine]
@@ -221,6 +229,15 @@ def slow_steps(a: _ByStep, besides: Array | None = None) -> JudgedSteps | None:
     rest = times[~slow]
     slow &= times > rest.mean() + limits.kernels.SLOW_STEP_DEVIATIONS * rest.std()
     return at, times, slow
+
+
+def _for_transfers(a: _ByStep, steps: Array) -> Array:
+    """Idle time (ns) of the device in each step while the engine waits for transfers of the KV cache."""
+    found, gaps = kv_transfers(a, a.main_device), a.budgets[a.main_device].gaps
+    if found is None:
+        return np.zeros(len(steps))
+    idle = intersect(found.asking, Spans(gaps.start, gaps.end))
+    return Coverage(idle).within(a.steps.begin[steps], a.steps.gpu_end[steps])
 
 
 def _more_tokens(a: _ByStep, steps: Array, busy: Array) -> Array:

@@ -11,13 +11,14 @@ from msgspec import Struct
 from advisor.errors import InputError
 from advisor.metrics import limits
 from advisor.metrics.analysed import Analysed
-from advisor.metrics.host import HostStates, capture_ranges
+from advisor.metrics.enclosed import enclosed
+from advisor.metrics.host import capture_ranges
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, clip, gaps, intersect, joined, subtract, union
 from advisor.metrics.operations import Kind, Operations, Runs
-from advisor.metrics.selection import Selection, nvtx_window, parse_window
+from advisor.metrics.selection import nvtx_window, parse_window
 from advisor.metrics.startup import Startup
 from advisor.metrics.steps.model import Steps
-from advisor.model.arrays import Array, among, median_of
+from advisor.model.arrays import Array, among, distinct, median_of
 from advisor.model.numbers import duration
 from advisor.sources.schema import Call
 from advisor.sources.trace import Trace
@@ -209,20 +210,20 @@ _EXPLAIN = (Call.ALLOC, Call.FREE, Call.SYNC, Call.LAUNCH, Call.GRAPH_LAUNCH)
 
 
 class Stretches(Struct, frozen=True):
-    """Stretches in which no kernel runs on any device: `long` interruptions, or else the `lone` pause,
-    which is shorter and equally unrelated to the other steps."""
+    """Stretches in which no kernel runs on any device: `long` interruptions between the steps, and `lone`
+    ones that belong to a step: they begin and end inside its range, or there is but one, which is shorter
+    and equally unrelated to the other steps."""
 
     long: Spans = EMPTY
     lone: Spans = EMPTY
 
 
-def find_stretches(
-    trace: Trace, ops: Operations, steps: Steps, selection: Selection, states: HostStates, waits: Spans
-) -> Stretches:
+def find_stretches(a: Analysed, waits: Spans) -> Stretches:
     """Stretches too long to be explained by the steps; none if the user names the window. A stretch half of
     which is garbage collection, loading of data, start-up, the profiler's, inside a call or among the
     `waits` for requests has a known cause, and is left out."""
-    if not steps.believed or len(steps) < 2 or selection.window or selection.nvtx:
+    trace, ops, steps, states = a.trace, a.ops, a.repeated, a.states
+    if not steps.believed or len(steps) < 2 or a.selection.window or a.selection.nvtx:
         return Stretches()
     median = median_of(steps.time)
     if steps.time.max() < 2 * median:
@@ -257,7 +258,13 @@ def find_stretches(
     for i, (first, last) in enumerate(inside):
         end[i] = at[first:last][work[first:last] >= end[i]].min(initial=end[i])
     spans = Spans(start, end)
-    return Stretches(long=spans) if length.max() >= limits.window.INTERRUPTION_NS else Stretches(lone=spans)
+    threads = distinct(trace.columns("api_calls", ("thread",))["thread"][ops.api[issued]]).tolist()
+    of_step = np.zeros(len(spans), bool)
+    for one in threads:
+        of_step |= enclosed(a, one, spans, passes=True)
+    if length.max() < limits.window.INTERRUPTION_NS:
+        return Stretches(lone=spans)
+    return Stretches(Spans(start[~of_step], end[~of_step]), Spans(start[of_step], end[of_step]))
 
 
 # --- steps at the beginning that are warm-up --------------------------------------------------------

@@ -179,6 +179,16 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "interruption.copy_ratio",
         "interruption.range",
         "interruption.os_call",
+        # those inside a step, and waits inside one: see tests/scenarios/test_inside_steps.py
+        "interruption.other_range",
+        "interruption.inside_count",
+        "interruption.inside_ms",
+        "interruption.inside_step",
+        "interruption.inside_range",
+        "interruption.inside_load",
+        "interruption.inside_os_call",
+        "host.os_range",
+        "host.os_in_step_ratio",
         # causes that few captures record: see tests/scenarios/test_recorded_causes.py
         "host.os_polling_ratio",
         "host.os_tick_ratio",
@@ -189,6 +199,8 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         # waits between passes: see tests/scenarios/test_requests.py
         "requests.wait_median_ms",
         "requests.wait_longest_ms",
+        "requests.wait_spread_ratio",
+        "requests.wait_alike_ratio",
         "requests.passes_per_s",
         "requests.busy_ratio",
         "requests.os_call",

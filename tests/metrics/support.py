@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.window import Selection
+from advisor.metrics.selection import Selection
 from advisor.sources.open import open_trace
 from tests.builder import Export
 

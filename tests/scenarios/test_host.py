@@ -169,14 +169,15 @@ def test_blocked_in_the_operating_system(tmp_path: Path) -> None:
 
 
 def test_waiting_for_events_promises_nothing(tmp_path: Path) -> None:
-    """0.25 ms of epoll_wait a step, and 0.05 ms on a lock: there may have been no request."""
-
-    def body(m: Machine, _: int) -> None:
-        m.wait()
+    """0.25 ms of epoll_wait between steps, and 0.05 ms on a lock: there may have been no request."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            m.replay(22)
+            m.wait()
         m.blocked(250, "epoll_wait")
         m.blocked(50, "pthread_mutex_lock")
-
-    d = diagnosed(serve(body), tmp_path)
+    d = diagnosed(m, tmp_path)
     assert fact(d, "host.os_call") == "epoll_wait"
     assert fact(d, "host.os_call_ratio") == pytest.approx(250 / 300, abs=0.01)
     assert fact(d, "host.os_event_wait_ratio") == pytest.approx(250 / 300, abs=0.01)

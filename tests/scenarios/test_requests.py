@@ -74,6 +74,8 @@ def test_passes_at_random_times(tmp_path: Path, name: str | None, run: Pass, see
     assert fact(d, "requests.wait_ratio", None) == pytest.approx(0.97, abs=0.03)
     waits = [us / 1e3 for us in gaps[1:] if us > 200]
     assert fact(d, "requests.wait_count", None) == len(waits)
+    spread = np.diff(np.percentile(waits, (10, 90)))[0] / np.median(waits)
+    assert fact(d, "requests.wait_spread_ratio", None) == pytest.approx(spread, rel=0.1)
     assert fact(d, "requests.wait_median_ms", None) == pytest.approx(np.median(waits), rel=0.01)
     assert fact(d, "requests.wait_longest_ms", None) == pytest.approx(max(gaps[1:]) / 1e3, rel=0.01)
     (step,) = d.steps
@@ -137,6 +139,9 @@ def test_few_requests_evenly_spread(
 def test_requests_in_time_with_a_clock_are_waited_for_in_epoll(tmp_path: Path) -> None:
     d = diagnosed(service(even(25, 30), encoder(), between=in_call("epoll_wait")), tmp_path)
     no_fault(d, 24)
+    (found,) = [f for f in d.findings if f.cause == "waits-for-requests"]
+    assert "irregularly" not in found.message
+    assert fact(d, "requests.wait_alike_ratio", None) == pytest.approx(0.05, abs=0.02)
 
 
 @pytest.mark.parametrize("name", ["encode_batch", None], ids=["ranges", "none"])

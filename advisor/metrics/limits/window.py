@@ -30,6 +30,10 @@ INTERRUPTED_RATIO = 0.1
 #: A shorter pause stands out if no other among this many steps is half as long (calibration#hst108): of
 #: fewer steps nothing is usual.
 LONE_PAUSE_STEPS = 6
+#: A stretch lies inside a range if that is open but for one part in so many at either end. Choice: the range
+#: begins some time after the wait of the step before has returned. Higher, and stretches inside short steps
+#: pass for idle time between steps.
+EDGE_OF_STRETCH = 10
 
 # --- first steps that are warm-up -----------------------------------------------------------------
 
