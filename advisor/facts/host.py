@@ -90,8 +90,10 @@ def _gaps(a: Analysis, loop: int, budget: DeviceBudget, out: FactWriter) -> None
         "host.gap_ratio": budget.share("host_gap"),
         "host.steady_gap_ratio": max(budget.ns["host_gap"] - lost, 0.0) / max(length - lost, 1.0),
         "host.pause_of_idle_ratio": min(lost / max(budget.idle_ns, 1), 1.0),
+        "host.gap_over_busy": budget.share("host_gap") / budget.busy_ratio if budget.busy_ratio else None,
         "host.gap_max_ms": gap.max(initial=0) / 1e6,
         "host.gap_on_pages_ratio": int(gap[budget.gaps.migrated].sum()) / whole or None if whole else None,
+        "host.gap_range_ratio": covered,
         "host.gap_once_ratio": once_ratio(a, budget) * (1.0 - covered),
     }
     if whole and a.step_count:
@@ -107,7 +109,6 @@ def _gaps(a: Analysis, loop: int, budget: DeviceBudget, out: FactWriter) -> None
             "host.gap_range": named.text,
             "host.gap_in_operator": named.text.startswith("aten::") and not named.launches,
             "host.gap_launches_nothing": not named.launches,
-            "host.gap_range_ratio": covered,
         }
     elif whole and a.trace.has("ranges") and (other := other_gap_name(a, loop, idle)):
         out.put("host.gap_other_range", other.text)

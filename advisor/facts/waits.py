@@ -177,7 +177,7 @@ def request_facts(a: Analysis, out: FactWriter) -> None:
     out |= {
         "requests.wait_median_ms": median_of(length) / 1e6,
         "requests.wait_longest_ms": length.max() / 1e6,
-        f"requests.wait_{'alike' if alike else 'spread'}_ratio": spread,
+        "requests.wait_alike_ratio" if alike else "requests.wait_spread_ratio": spread,
         "requests.passes_per_s": found.passes / (found.length / 1e9),
         "requests.busy_ratio": int(busy[0]) / found.length,
         "requests.os_call": found.call or None,

@@ -347,7 +347,7 @@ class RuleSpec(Strict):
     message: Prose
     healthy: Prose | None = None
     evidence: Annotated[tuple[str, ...], Items, Field(max_length=8)] = ()
-    recommendations: Annotated[tuple[Recommendation, ...], Items, Field(max_length=12)] = ()
+    recommendations: Annotated[tuple[Recommendation, ...], Items, Field(max_length=16)] = ()
     alternatives: Annotated[tuple[Alternative, ...], Items, Field(max_length=8)] = ()
     docs: Docs
     needs: Needs | None = None

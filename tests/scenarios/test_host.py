@@ -77,6 +77,33 @@ def test_host_code_between_steps(tmp_path: Path, inside: bool) -> None:
     assert fact(d, "host.gap_max_ms") == pytest.approx(1.5, abs=0.1)
 
 
+@pytest.mark.parametrize(
+    ("scheduling_us", "name", "after_ms"),
+    [
+        (2_000, "schedule", 2.0),  # the host sets the pace then
+        (600, "schedule", 1.0),  # the GPU does
+        (2_000, None, 1.0),  # nothing says that code without a name is needed in every step
+    ],
+)
+def test_named_work_of_the_engine_moves_beside_the_gpu_and_takes_its_time_there(
+    tmp_path: Path, scheduling_us: float, name: str | None, after_ms: float
+) -> None:
+    """A replay of 1 ms, then scheduling: ahead of the GPU, a step takes the longer of both."""
+
+    def body(m: Machine, _: int) -> None:
+        m.wait()
+        m.work(scheduling_us, name)
+
+    d = diagnosed(serve(body), tmp_path)
+    (gap,) = [f for f in d.findings if f.cause in ("host-gap", "input-preparation") and f.severity != "info"]
+    assert gap.gain is not None
+    assert gap.gain.step_after_ms is not None
+    assert gap.gain.step_after_ms.mid == pytest.approx(after_ms, rel=0.1)
+    assert fact(d, "host.gap_over_busy") == pytest.approx(scheduling_us / 860, rel=0.05)
+    shorten = {"shorten-host-work", "vectorise-preparation"}
+    assert (gap.recommendations[0].id in shorten) == (scheduling_us > 1_000)
+
+
 @pytest.mark.parametrize("pieces", [1, 24])
 def test_host_code_between_the_launches_of_a_pass_is_no_work_to_schedule_ahead(
     tmp_path: Path, pieces: int
