@@ -18,7 +18,7 @@ from advisor.metrics.enclosed import enclosed, range_around
 from advisor.metrics.host import held_by_others, off_cpu
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, joined, subtract, union
 from advisor.metrics.kernels import heaviest
-from advisor.metrics.operations import Kind, calls_named, of_copies
+from advisor.metrics.operations import Kind, calls_named, combinations, of_copies
 from advisor.metrics.other_calls import costly_calls
 from advisor.metrics.waited import (
     CONTEXT,
@@ -243,7 +243,7 @@ def switch_facts(a: Analysis, device: int, out: FactWriter) -> None:
             away is not None
             and not a.trace.has("host_calls")
             and quota < limits.RHYTHM_RATIO
-            and not _anywhere(a, away)
+            and (not _anywhere(a, away) or _at_one_place(a, thread, away))
         ):
             away = None
         lost = 0
@@ -293,6 +293,25 @@ def _anywhere(a: Analysis, away: Spans) -> bool:
     step = np.searchsorted(np.maximum.accumulate(first), stops.start, "right") - 1
     inside = (step >= 0) & (stops.end <= last[np.maximum(step, 0)])
     return bool(inside.sum() >= max(limits.STOPS, limits.AMID_LAUNCHES_RATIO * len(stops)))
+
+
+def _at_one_place(a: Analysis, thread: int, away: Spans) -> bool:
+    """True if most of the long stops lie between calls of the same two names, far more than such calls are of
+    all: there the thread sleeps. What takes its CPU does so anywhere."""
+    stops = _long_stops(away)
+    calls = a.trace.columns("api_calls", ("start", "thread", "name_id"))
+    mine = np.flatnonzero(calls["thread"] == thread)
+    mine = mine[np.argsort(calls["start"][mine], kind="stable")]
+    if len(mine) < 2 or not len(stops):
+        return False
+    _, pair = combinations(calls["name_id"][mine[:-1]], calls["name_id"][mine[1:]])
+    before = np.searchsorted(calls["start"][mine], stops.start, "right") - 1
+    known = (before >= 0) & (before < len(pair))
+    held = np.bincount(pair[before[known]], (stops.end - stops.start)[known], int(pair.max()) + 1)
+    most = int(np.argmax(held))
+    share = held[most] / stops.total
+    usual = float((pair == most).mean())
+    return bool(share >= limits.ONE_PLACE_RATIO and share >= limits.OVER_USUAL * usual)
 
 
 def _inside(budget: DeviceBudget, spans: Spans, *parts: str) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.machine import ALL_REDUCE, DECODE_LAYER, GEMM, Kernel, Machine
+from tests.scenarios.machine import ALL_REDUCE, DECODE_LAYER, GEMM, NORM, Kernel, Machine
 from tests.scenarios.support import diagnosed, expect, fact, severity
 
 OPTIMIZER = Kernel("void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>(float*)", 640)
@@ -265,6 +265,27 @@ def test_a_loop_that_sleeps_for_its_input_has_a_cpu(tmp_path: Path) -> None:
         m.preempted(33_333 * (i + 1) - m.now)
     d = diagnosed(m, tmp_path)
     assert "cpu-contention" not in {f.cause for f in d.findings}
+
+
+@pytest.mark.parametrize("per_second", [24, 30, 120])
+def test_a_loop_that_sleeps_amid_what_looks_like_a_step(tmp_path: Path, per_second: int) -> None:
+    """The picture is mapped and copied when it comes, then the thread sleeps for the next one, and only then
+    it is worked on: whatever counts as a step, the sleep is at one place in it. No range names a step."""
+    m = Machine()
+    for i in range(60):
+        m.call("cudaGraphicsMapResources_v3020", 100)
+        m.copy("HtoD", 900, "pageable")
+        m.call("cudaGraphicsUnmapResources_v3020", 60)
+        m.preempted(max(1e6 / per_second * (i + 1) - m.now, 1_500))
+        m.memset(5)
+        for kernel in (GEMM, NORM, GEMM, NORM):
+            m.launch(kernel, 300 + 40 * (i % 5))
+        m.wait("cudaDeviceSynchronize_v3020")
+        m.work(150)
+    d = diagnosed(m, tmp_path)
+    assert "cpu-contention" not in {f.cause for f in d.findings}
+    gap = next(f for f in d.findings if f.cause in ("host-gap", "waits-for-requests"))
+    assert gap.severity in ("info", "low", "medium")
 
 
 # ------------------------------------------------------------------------------- another thread
