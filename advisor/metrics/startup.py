@@ -211,14 +211,20 @@ def _graph_calls(trace: Trace, calls: Columns, long: Array) -> Array:
 
 def _before_replays(calls: Columns, rows: Array) -> Array:
     """Of calls that build graphs, those ahead of the first replay of their process, and the others if most
-    replays build nothing: a loop that builds its graphs anew has no start-up of that kind."""
+    replays build nothing and building does not come back: a loop that builds its graphs anew, in each step
+    or in some all along, has no start-up of that kind."""
     if not len(rows):
         return rows
     replays = np.flatnonzero(calls["call"] == Call.GRAPH_LAUNCH)
     keys, process = dense(calls["process"])
     first = first_work(keys, calls["process"][replays], calls["start"][replays])
     early = calls["start"][rows] < first[process[rows]]
-    return rows if (~early).sum() <= max(limits.window.SETUP_CALLS, len(replays) // 2) else rows[early]
+    late = rows[~early]
+    # How many replays each was behind: calls without one between them build one graph.
+    behind = distinct(np.searchsorted(np.sort(calls["start"][replays]), calls["start"][late]))
+    again = len(behind) > limits.window.SETUP_CALLS and behind[-1] > len(replays) // 2
+    often = len(late) > max(limits.window.SETUP_CALLS, len(replays) // 2)
+    return rows[early] if again or often else rows
 
 
 def _captured(trace: Trace, calls: Columns) -> list[Event]:

@@ -263,7 +263,7 @@ def test_start_up_inside_the_only_step_is_told_of_the_window(tmp_path: Path) -> 
     told = {f.name: f.value for f in d.facts}
     assert told["startup.in_window_ratio"] == pytest.approx(6 / 22, abs=0.01)
     (found,) = (f for f in d.findings if f.cause == "startup-in-window")
-    assert "Start-up inside the window still holds 27" in found.message
+    assert "Of the window around that part 27" in found.message
 
 
 def test_allocations_hold_no_idle_time_of_start_up(tmp_path: Path) -> None:

@@ -534,6 +534,44 @@ def test_graphs_built_in_every_step(tmp_path: Path, anew: bool) -> None:
     assert found.gain.step_after_ms.mid == pytest.approx(1.2, rel=0.1)
 
 
+def captured_at(steps: set[int], count: int = 24) -> Machine:
+    """Decode steps of 6 ms; before some of them a graph is captured, instantiated and uploaded: 17 ms."""
+    m = Machine()
+    for i in range(count):
+        with m.step(f"decode_step {i}"):
+            if i in steps:
+                m.call("cudaStreamBeginCapture_v10000", 3)
+                m.work(9_000)
+                m.call("cudaStreamEndCapture_v10000", 350)
+                m.call("cudaGraphInstantiateWithFlags_v11040", 6_800)
+                m.call("cudaGraphUpload_v11010", 300)
+            m.replay(28, [(kernel, 5 * us) for kernel, us in DECODE_LAYER])
+            m.read_back()
+    return m
+
+
+@pytest.mark.parametrize("every", [3, 4, 6])
+def test_graphs_captured_again_every_few_steps_are_no_startup(tmp_path: Path, every: int) -> None:
+    """One cause, one finding: steps that capture are slow, and are no start-up, as they come back."""
+    d = diagnosed(captured_at(set(range(3, 24, every))), tmp_path)
+    expect(d, "graph-rebuilds", never=("startup-in-window", "step-outliers", "host-gap", "graph-replay-gaps"))
+    assert severity(d, "graph-rebuilds") == "high"
+    assert ranked(d) == ["graph-rebuilds"]
+
+
+def test_graphs_captured_in_the_first_steps_are_startup(tmp_path: Path) -> None:
+    d = diagnosed(captured_at({0, 1, 2}), tmp_path)
+    assert "startup-in-window" in {f.cause for f in d.findings}
+    assert "graph-rebuilds" not in {f.cause for f in d.findings}
+
+
+@pytest.mark.parametrize("steps", [{0}, {0, 14}])
+def test_a_graph_captured_once(tmp_path: Path, steps: set[int]) -> None:
+    """Before the loop, and one more for a new size in the middle: nothing comes back."""
+    d = diagnosed(captured_at(steps, 60), tmp_path)
+    assert "graph-rebuilds" not in {f.cause for f in d.findings}
+
+
 def warm_loop(steps: int = 40, cold: int = 1) -> Machine:
     """Steps of eight CuPy kernels of 8 us with a wait each; in the third step so many first launches of
     2.5 ms load a module."""
