@@ -31,6 +31,7 @@ from advisor.facts import (
     provenance,
     serving,
     sums,
+    ties,
     waits,
 )
 from advisor.facts.device import of_older_architecture
@@ -66,6 +67,7 @@ _MODULES = (
     device,
     host,
     waits,
+    ties,
     copies,
     memory,
     activity,
@@ -328,6 +330,7 @@ def _of_host(a: Analysis, out: FactWriter) -> None:
         waits.sync_call_facts(*view)
         waits.other_call_facts(*view)
         waits.switch_facts(*view)
+        ties.tie_facts(*view)
         memory.memory_facts(*view)
         copies.copy_facts(*view)
         copies.memset_facts(*view)

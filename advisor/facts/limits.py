@@ -157,3 +157,8 @@ OPERATOR_MOST_NS = 200_000
 #: share of the median. Choice, beyond the spread of host code. Higher, and requests in time with a clock pass
 #: for a time-out.
 ALIKE_WAITS_RATIO = 0.1
+#: A fault lies in steps of one name (a batch size) if they hold this share of it, and are at most half of the
+#: steps. Choice: nearly all. Lower, and a size is blamed for what others have as well.
+ALL_IN_STEPS_RATIO = 0.9
+#: Of which there are so many. Choice: one step is an outlier.
+NAMED_STEPS = 2

@@ -54,3 +54,18 @@ def _around_one(a: Analysed, thread: int, lo: int, hi: int, passes: bool) -> tup
         named = marked(len(ranges.texts), list(ranges.matching(patterns.step)))[rows["text"]]
         at &= named | ((a.repeated.method == "ranges") & np.isin(rows["start"], steps))
     return rows["start"][at], rows["end"][at], rows["text"][at]
+
+
+def step_texts(a: Analysed, steps: Array) -> list[str]:
+    """The text of the range of each step; nothing where steps were not found by ranges of several names."""
+    if a.steps.method != "ranges" or not len(steps):
+        return []
+    rows = a.ranges.rows(list(a.ranges.matching(step_patterns().step)))
+    mine = rows["thread"] == a.steps.thread
+    start, text = rows["start"][mine], rows["text"][mine]
+    at = np.searchsorted(start, a.steps.host_start[steps])
+    known = (at < len(start)) & (np.append(start, 0)[np.minimum(at, len(start))] == a.steps.host_start[steps])
+    if not known.all():
+        return []
+    texts = [a.ranges.texts[i] for i in text[at].tolist()]
+    return texts if 1 < len(set(texts)) < len(texts) else []

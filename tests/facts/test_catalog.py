@@ -179,6 +179,12 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "interruption.copy_ratio",
         "interruption.range",
         "interruption.os_call",
+        # waits before host gaps: see tests/scenarios/test_ties.py
+        "sync.tie",
+        "sync.tie_ms",
+        "sync.held_copies_per_100_kernels",
+        "host.gap_step",
+        "host.gap_step_ratio",
         # those inside a step, and waits inside one: see tests/scenarios/test_inside_steps.py
         "interruption.other_range",
         "interruption.inside_count",

@@ -187,11 +187,14 @@ class Machine:
         stream: int = 7,
         api: str = "cudaMemcpyAsync_v3020",
         call: float = 5,
+        blocks: bool | None = None,
     ) -> None:
-        """A copy; the host waits for one from or to pageable memory, and for `cudaMemcpy`."""
+        """A copy; the host waits for one from or to pageable memory, and for `cudaMemcpy`, unless `blocks`
+        says otherwise."""
         self._here()
         us = max(kib * 1024 / gb_per_s / 1e3, 1.5)
-        blocks = memory == "pageable" or "Async" not in api
+        if blocks is None:
+            blocks = memory == "pageable" or "Async" not in api
         # What blocks copies inside its call; the rest is queued as kernels are.
         start, end = self._occupy(stream, self.now + (2 if blocks else call + 2), us)
         back = end + 3 if blocks else self.now + call

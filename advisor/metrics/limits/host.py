@@ -48,6 +48,9 @@ COPIES_IN_A_ROW = 8
 EXCHANGED_BYTES = 4096
 #: An upload is computed from a download if it is at most this many times as large. Choice.
 COMPUTED_FROM_FACTOR = 4
+#: An asynchronous copy that lasts this long, and until its copy has run, was made to wait, ns. Choice: a call
+#: takes 5 us, and staging a page of pageable memory some tens. Lower, and short copies on an idle stream are.
+HELD_CALL_NS = 100_000
 
 # --- loops that run at a tick ---------------------------------------------------------------------
 
