@@ -123,9 +123,9 @@ STOPS = 4
 RHYTHM_RATIO = 0.75
 #: Or begins amid launches. Choice.
 AMID_LAUNCHES_RATIO = 0.25
-#: A thread sleeps where this share of its long stops lies between calls of two names, this many times their
-#: share of all calls. Choice: stops by chance are spread as the calls are.
+#: A thread sleeps where this share of its long stops lies between calls of two names. Choice: half.
 ONE_PLACE_RATIO = 0.5
+#: And this many times their share of all calls. Choice: stops by chance are spread as the calls are.
 OVER_USUAL = 2.0
 
 # --- printed tables, which have sums only ---------------------------------------------------------

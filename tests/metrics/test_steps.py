@@ -135,6 +135,32 @@ def test_passes_between_graph_launches_are_steps_of_their_own(tmp_path: Path) ->
     assert (steps.method, sizes) == ("graph launches", [30, 13, 13, 13] * 4)
 
 
+@pytest.mark.parametrize("replays", [3, 4, 20])
+@pytest.mark.parametrize(("kernel", "parts"), [("conv{}", 0), ("k{}", 1)])
+def test_what_runs_after_the_last_replay_alone_is_no_step(
+    tmp_path: Path, replays: int, kernel: str, parts: int
+) -> None:
+    """A denoiser is replayed for 40 ms a time, and the image then decoded in 5 ms by kernels of their own.
+    The model that was replayed, launched kernel by kernel, is one more step."""
+    export = Export().process(1)
+    t = 0
+    for _ in range(replays):
+        nodes = [("gemm" if k % 3 == 0 else f"k{k}", t + (30 + 1_000 * k) * US, 990 * US) for k in range(40)]
+        export.graph_launch(t, 20 * US, nodes)
+        t += 40_100 * US
+    for k in range(50):
+        name = "gemm" if k % 3 == 0 and parts else kernel.format(k % 40)
+        export.launch(
+            at=t + k * 10 * US, dur=2 * US, kernel=name, kernel_start=t + k * 100 * US, kernel_dur=99 * US
+        )
+    a = analysis(export, tmp_path)
+    steps = a.repeated
+    assert steps.method == "graph launches"
+    assert len(steps) == replays + parts
+    assert np.allclose(steps.time[: replays - 1] / US, 40_100, rtol=0.01)
+    assert [int((steps.op_step == i).sum()) for i in range(replays)] == [40] * replays
+
+
 def test_a_repeating_kernel_sequence_gives_steps(tmp_path: Path) -> None:
     """Six passes of three layers of four kernels, between an embedding and an argmax."""
     export = Export().process(1)

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from advisor.metrics import limits
-from advisor.metrics.steps import apart, ranges, sequence
+from advisor.metrics.steps import apart, graphs, ranges, sequence
 from advisor.metrics.steps.model import Steps, Work, no_steps, timed
 from advisor.model.arrays import Array, begins_run, distinct, median_of
 from advisor.sources.schema import DTOH, MISSING
@@ -84,7 +84,7 @@ def find_steps(work: Work) -> Steps:
 
 def _outermost(work: Work) -> Steps:
     marked = ranges.named_ranges(work)
-    if opaque := sequence.opaque_graphs(work):
+    if opaque := graphs.opaque_graphs(work):
         return marked if len(marked) else opaque
     # A single marked step that holds most of the capture: repetitions inside it are layers.
     whole = len(marked) == 1 and work.share_inside(marked.op_step) > 0.5
@@ -301,8 +301,8 @@ def _candidates(work: Work, markers: Sequence[Marker]) -> Iterator[Steps]:
         yield _by_marker(work, optimizer, limits.steps.UPDATE_CONFIDENCE, "training iteration")
     yield from ranges.repeated_ranges(work)
     yield from ranges.repeated_functions(work)
-    if graphs := sequence.periodic_graphs(work):
-        yield graphs
+    if (replays := graphs.periodic_graphs(work)) is not None:
+        yield replays
     yield from sequence.routed_sequences(work, work.of_kind("top-k"))
     yield from apart.passes_apart(work, work.of_kind("attention"))
     yield from sequence.kernel_sequences(work)
