@@ -29,6 +29,7 @@ from advisor.metrics.matmuls import own_products
 from advisor.metrics.operations import Kind
 from advisor.metrics.passes import narrow_ns
 from advisor.metrics.phases import pause_ns, step_times
+from advisor.metrics.preparation import preparing
 from advisor.metrics.sharing import processes_wait_ns, slowed_beside
 from advisor.metrics.waited import calls_by
 from advisor.model.arrays import Array, lengths, median_of, nearest_rank, picked
@@ -143,7 +144,9 @@ def _launch(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> 
     rows, graphs = (calls_by(a, a.feeder(device), kind) for kind in (Call.LAUNCH, Call.GRAPH_LAUNCH))
     host = max(a.host_window[1] - a.host_window[0], 1)
     length = lengths(calls["start"][rows], calls["end"][rows])
-    replay = np.flatnonzero(replay_gaps(budget.gaps))
+    prepares = np.append(preparing(a, device), False)[budget.gaps.next_op]  # the last one: no operation
+    replay = np.flatnonzero(replay_gaps(budget.gaps) | prepares)
+    ahead = sum(int(each[prepares].sum()) for part, each in budget.gap_parts.items() if part in LAUNCHING)
     parts = {part: int(each[replay].sum()) for part, each in budget.gap_parts.items()}
     code = parts["host_gap"] + parts["host_between_launches"]
     paused = min(int(pause_ns(a, budget)), code)
@@ -157,6 +160,7 @@ def _launch(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> 
         "launch.call_p10_ns": nearest_rank(length, 10) if len(rows) else None,
         "graph.replay_idle_ratio": idle / window,
         "graph.replay_call_idle_ratio": (idle - (code - paused)) / window,
+        "graph.preparation_ratio": ahead / sum(budget.ns[p] for p in LAUNCHING) if ahead else None,
     }
     if a.step_count:
         out.put("launch.calls_per_step", len(rows) / a.step_count)

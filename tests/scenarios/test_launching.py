@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -532,6 +533,72 @@ def test_graphs_built_in_every_step(tmp_path: Path, anew: bool) -> None:
     assert found.gain is not None
     assert found.gain.step_after_ms is not None
     assert found.gain.step_after_ms.mid == pytest.approx(1.2, rel=0.1)
+
+
+#: Small kernels that prepare a batch for its graph.
+METADATA = (
+    Kernel("void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl<long>>(int)", 1),
+    Kernel("void at_cuda_detail::cub::detail::scan::DeviceScanKernel<int>(int*)", 1),
+    Kernel("clamp_position_kernel(long*, long)", 1),
+)
+
+
+def prepared(us: float, steps: int = 12, ranges: bool = True, kernel: Kernel | None = None) -> Machine:
+    """Before its graph each step launches twelve small kernels, or those of a draft, with `us` of host code
+    between them."""
+    m = Machine()
+    for i in range(steps):
+        with m.step(f"decode_step {i}") if ranges else nullcontext():
+            for k in range(12):
+                m.launch(kernel or METADATA[k % 3], 2)
+                m.work(us / 12)
+            m.replay(28)
+            m.read_back()
+    return m
+
+
+@pytest.mark.parametrize(("us", "graded"), [(100, "low"), (200, "medium"), (800, "high")])
+@pytest.mark.parametrize("steps", [2, 12])
+def test_what_prepares_a_batch_outside_its_graph_has_one_name(
+    tmp_path: Path, us: float, graded: str, steps: int
+) -> None:
+    """No cliff between nothing, CUDA graphs and compiling: the graph is there, and its batch is prepared
+    ahead of it, also where a single step was recorded."""
+    d = diagnosed(prepared(us, steps), tmp_path)
+    expect(d, "graph-replay-gaps", never=("launch-bound", "gpu-idle", "host-gap", "damaged-capture"))
+    assert severity(d, "graph-replay-gaps") == graded
+    assert fact(d, "graph.preparation_ratio") == pytest.approx(0.97, abs=0.05)
+    found = d.findings[0]
+    assert found.recommendations[0].id == "graph-what-is-left"
+    assert found.gain is not None
+    assert found.gain.step_after_ms is not None
+    assert found.gain.step_after_ms.mid == pytest.approx(1.28, rel=0.05)
+
+
+def test_what_prepares_a_batch_without_ranges(tmp_path: Path) -> None:
+    d = diagnosed(prepared(400, ranges=False), tmp_path)
+    expect(d, "graph-replay-gaps", never=("launch-bound", "gpu-idle", "host-gap"))
+
+
+def test_a_draft_before_the_graph_is_launched_one_by_one(tmp_path: Path) -> None:
+    """Products before the replay are a model, not the preparation of a batch."""
+    d = diagnosed(prepared(800, kernel=GEMV), tmp_path)
+    expect(d, "launch-bound", never=("graph-replay-gaps",))
+    assert fact(d, "graph.preparation_ratio") is None
+
+
+def test_preparation_beside_the_graph_of_the_step_before(tmp_path: Path) -> None:
+    """The host is a step ahead: what it prepares costs the GPU nothing."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            for k in range(12):
+                m.launch(METADATA[k % 3], 2)
+                m.work(30)
+            m.replay(28)
+    m.wait()
+    d = diagnosed(m, tmp_path)
+    assert {"graph-replay-gaps", "launch-bound", "host-gap"}.isdisjoint(ranked(d))
 
 
 def captured_at(steps: set[int], count: int = 24) -> Machine:
