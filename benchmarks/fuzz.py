@@ -4,13 +4,14 @@ usage: python benchmarks/fuzz.py [--count N] [--kind KIND] [--seed N] [--save DI
        python benchmarks/fuzz.py --replay FILE...
 
 Each input is made by mutating a small valid one: cells of an nsys export by SQL, its bytes and those
-of its packed and columnar forms, events of a PyTorch trace, lines of a sampler's log, saved
-diagnoses, benchmark reports, rules, settings, reviews and options of the command line. A process of
-its own runs each, with 10 s of processor time and 1 GB beyond what the interpreter has. A failure is
-an internal error or traceback, another exit code than 0, 1 and 2, silence about an error, a hang, more
-memory, a changed input, or a file left behind. Prints a table by kind, with that of earlier runs where they
-are collected `--into` a file; `--save` keeps the inputs that failed, and `--replay` runs saved ones
-(tests/fuzz/ holds those of the past).
+of its packed and columnar forms, events of a PyTorch trace, lines and numbers of logs of samplers and
+servers, of metrics and of printed tables, saved diagnoses, benchmark reports, rules, settings, reviews
+and options of the command line. A process of its own runs each, with 10 s of processor time and 1 GB
+beyond what the interpreter has. A failure is an internal error or traceback, another exit code than 0,
+1 and 2, silence about an error, a hang, more memory, a changed input, a file left behind, or a fact that
+cannot be (`fuzz_values.py`) of a capture that is not called damaged. Prints a table by kind, with that of
+earlier runs where they are collected `--into` a file; `--save` keeps the inputs that failed, and
+`--replay` runs saved ones (tests/fuzz/ holds those of the past).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.fuzz_inputs import KINDS, VERBS, Case, make_seeds, quietly, write
 from benchmarks.fuzz_mutations import apply_sql
+from benchmarks.fuzz_values import called_damaged, impossible
 
 LIMIT_S = 10
 LIMIT_BYTES = 1 << 30
@@ -56,6 +58,17 @@ def judged(code: int, out: str, err: str) -> str:
     return ""
 
 
+def believed(capture: str | None, folder: Path) -> str:
+    """What cannot be among the facts of a capture, unless a report of it says first that it is damaged."""
+    if capture is None:
+        return ""
+    code, out, _ = quietly(["facts", capture, "--format", "json"], folder)
+    if code or not (found := impossible(json.loads(out))):
+        return ""
+    told = quietly([capture, "--format", "json"], folder)[1]
+    return "" if called_damaged(json.loads(told)) else f"believed: {', '.join(found[:4])}"
+
+
 def run_case(case: Case, folder: Path, temporary: Path) -> tuple[str, int]:
     """Runs a case in a process of its own; returns what went wrong, and the bytes that it took."""
     # What is kept of reviews is written by those that follow.
@@ -73,7 +86,7 @@ def run_case(case: Case, folder: Path, temporary: Path) -> tuple[str, int]:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         try:
-            wrong = judged(*quietly(case.args, folder))
+            wrong = judged(*quietly(case.args, folder)) or believed(case.capture, folder)
             grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - rss) << 10
             if not wrong and grown > LIMIT_BYTES:
                 wrong = f"{grown >> 20} MB"

@@ -26,9 +26,11 @@ from benchmarks.fuzz_mutations import (
     columns_mutated,
     json_mutated,
     json_varied,
+    numbers_mutated,
     sql_mutations,
     text_mutated,
 )
+from benchmarks.fuzz_texts import SMI, SMI_DMON, texts
 from tests.builder import Export
 from tests.kineto_builder import Profile
 
@@ -61,6 +63,8 @@ class Case(NamedTuple):
 
     kind: str
     args: list[str]
+    #: What holds the numbers of which facts are made; none for inputs that hold none.
+    capture: str | None = None
 
 
 # ------------------------------------------------------------------ valid inputs
@@ -92,18 +96,8 @@ def make_seeds(folder: Path, slow: bool = True) -> None:
         profile.launch(at=at, dur=5_000, kernel="gemm", kernel_start=at + 7_000, kernel_dur=10_000)
         profile.sync(at=at + 6_000, dur=12_000)
     profile.write(folder / "seed.json")
-    (folder / "seed.csv").write_text(
-        "timestamp, index, name, utilization.gpu [%], clocks.current.sm [MHz], power.draw [W]\n"
-        + "".join(
-            f"2024/05/01 10:00:{i:02}.000, 0, NVIDIA H200, {i} %, 1980 MHz, 300.1 W\n" for i in range(30)
-        )
-    )
-    (folder / "seed.dmon").write_text(
-        "# gpu    pwr  gtemp  mtemp     sm    mem    enc    dec   mclk   pclk\n"
-        "# Idx      W      C      C      %      %      %      %    MHz    MHz\n"
-        + "    0    300     40     45     50     20      0      0   3201   1980\n"
-        * 20
-    )
+    (folder / "seed.csv").write_text(SMI)
+    (folder / "seed.dmon").write_text(SMI_DMON)
     (folder / "bench.json").write_text(
         json.dumps({"output_throughput": 123.4, "mean_tpot_ms": 9.1, "a": [1]})
     )
@@ -171,13 +165,13 @@ def _nsys_cells(folder: Path, rng: random.Random) -> Case:
     shutil.copy(folder / "good.sqlite", folder / "t.sqlite")
     apply_sql(folder / "t.sqlite", statements)
     (folder / "t.sql").write_text(";\n".join(statements), "utf-8")
-    return Case("nsys cells", _verb("t.sqlite", rng))
+    return Case("nsys cells", _verb("t.sqlite", rng), "t.sqlite")
 
 
 def _bytes_of(kind: str, seed: str, name: str) -> Callable[[Path, random.Random], Case]:
     def make(folder: Path, rng: random.Random) -> Case:
         (folder / name).write_bytes(bytes_mutated((folder / seed).read_bytes(), rng))
-        return Case(kind, _verb(name, rng))
+        return Case(kind, _verb(name, rng), name)
 
     return make
 
@@ -190,21 +184,28 @@ def _packed(folder: Path, rng: random.Random) -> Case:
 def _kineto_values(folder: Path, rng: random.Random) -> Case:
     document = json_mutated(json.loads((folder / "seed.json").read_bytes()), rng)
     (folder / "t.json").write_text(json.dumps(document))
-    return Case("kineto values", _verb("t.json", rng))
+    return Case("kineto values", _verb("t.json", rng), "t.json")
 
 
 def _columnar(folder: Path, rng: random.Random) -> Case:
     kind = rng.choice(("parquet", "arrow"))
     shutil.copytree(folder / kind, folder / "t")
     columns_mutated(folder / "t", rng)
-    return Case(f"{kind} folder", _verb("t", rng))
+    return Case(f"{kind} folder", _verb("t", rng), "t")
 
 
-def _sampler(folder: Path, rng: random.Random) -> Case:
-    seed = rng.choice(("seed.csv", "seed.dmon"))
-    write(folder / "t.csv", text_mutated((folder / seed).read_text(), rng))
-    alone = rng.random() < 0.5
-    return Case("sampler log", _verb("t.csv", rng) if alone else ["good.sqlite", "--gpu-metrics", "t.csv"])
+def _text_of(kind: str, option: str | None) -> Callable[[Path, random.Random], Case]:
+    """A text of this kind with changed lines or numbers: alone, or given with `option`, where it has one."""
+
+    def make(folder: Path, rng: random.Random) -> Case:
+        text = rng.choice(texts()[kind])
+        change = numbers_mutated if rng.random() < 0.5 else text_mutated
+        write(folder / "t.txt", change(text, rng))
+        alone = option is None or rng.random() < 0.5
+        args = _verb("t.txt", rng) if alone else ["good.sqlite", str(option), "t.txt"]
+        return Case(kind, args, "t.txt")
+
+    return make
 
 
 #: Documents that advisor saves, with the verbs that read them.
@@ -341,7 +342,10 @@ KINDS: dict[str, tuple[int, Callable[[Path, random.Random], Case]]] = {
     "kineto values": (4, _kineto_values),
     "kineto bytes": (3, _bytes_of("kineto bytes", "seed.json", "t.json")),
     "columnar": (3, _columnar),
-    "sampler log": (4, _sampler),
+    "sampler log": (4, _text_of("sampler log", "--gpu-metrics")),
+    "server log": (4, _text_of("server log", "--log")),
+    "server metrics": (3, _text_of("server metrics", "--log")),
+    "pasted table": (4, _text_of("pasted table", None)),
     "saved document": (5, _saved),
     "benchmark report": (3, _bench),
     "rule file": (3, _rule),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
@@ -81,6 +82,59 @@ def text_mutated(text: str, rng: random.Random) -> str:
         else:
             lines[at] = lines[at].replace(rng.choice(lines[at] or " "), rng.choice(",:{}[]\"'&*!|>%@`0-"), 1)
     return "\n".join(lines)
+
+
+#: Numbers that no tool means, as tools, torn lines and other programs write them.
+_ODD = (
+    "-5",
+    "-0.1",
+    "7700",
+    "101",
+    "1e308",
+    "-1e308",
+    "nan",
+    "inf",
+    "NaN",
+    "-Inf",
+    ",,,",
+    "1,2,3",
+    "1.2.3",
+    "9" * 4_301,
+    "1 2",
+    "[1 2]",
+    "None",
+    "N/A",
+    "0x7f",
+    "\u0663",
+    "\u00b2",
+    "1e5",
+    "1_000",
+    "99999999999999999999",
+    "0",
+    "",
+)
+
+
+def numbers_mutated(text: str, rng: random.Random) -> str:
+    """Numbers of a text replaced by ones that cannot be or that do not parse: one, some, or those at the same
+    place of each line; now and then a line that goes on without end."""
+    numbers = list(re.finditer(r"-?\d+(?:\.\d+)?", text))
+    if not numbers:
+        return text
+    value = rng.choice(_ODD)
+    way = rng.randrange(4)
+    chosen = rng.sample(numbers, min(rng.choice((1, 1, 2, 5)), len(numbers)))
+    if way == 1:  # a column: the numbers behind the same word
+        words = {text[max(hit.start() - 6, 0) : hit.start()] for hit in chosen}
+        chosen = [hit for hit in numbers if text[max(hit.start() - 6, 0) : hit.start()] in words]
+    out, at = [], 0
+    for hit in sorted(chosen, key=re.Match.start):
+        new = value if way < 2 else rng.choice(_ODD)
+        if rng.random() < 0.03:
+            new = rng.choice((" ", "(", "<", "a", "1", "|", "[1 2]", "eyJ-")) * 60_000
+        out += [text[at : hit.start()], new]
+        at = hit.end()
+    return "".join(out) + text[at:]
 
 
 def _chosen(document: Any, rng: random.Random, deeper: float) -> tuple[Any, Any, Any]:
