@@ -194,13 +194,41 @@ def exists(path: Path) -> InputError:
     return InputError(f"{path} exists; add --resume to go on, or --force to start over")
 
 
-def keep(path: Path, checklist: Checklist, own: Mapping[str, Reply]) -> Checklist:
-    """Save the answers `own` of this process, and return the checklist with those that others have saved
-    meanwhile: of two answers to one question the last counts. The lock is held for the writing alone."""
-    with locked(path):
-        merged = with_replies(restore(path, checklist) if path.exists() else checklist, own)
-        save(path, merged)
-    return merged
+class Shared:
+    """A session that this process writes, and others may as well. `tell` is given a line about each question
+    that two of them answered otherwise: of two answers the last counts."""
+
+    def __init__(self, path: Path, tell: Callable[[str], None]) -> None:
+        self._path, self._tell = path, tell
+        self._seen: dict[str, Reply] = {}  # in the session
+        self._given: dict[str, Reply] = {}  # by this process
+
+    def keep(self, checklist: Checklist, own: Mapping[str, Reply]) -> Checklist:
+        """Save the answers `own` of this process, and return the checklist with those that others have saved
+        meanwhile. The lock is held for the writing alone."""
+        told = []
+        with locked(self._path):
+            there = self._path.exists()
+            theirs = _replies(self._path, read(self._path), checklist) if there else {}
+            new = {name: reply for name, reply in own.items() if reply != self._given.get(name)}
+            for name, reply in own.items():
+                other = theirs.get(name)
+                if other is not None and other != reply and other != self._seen.get(name):
+                    lost, kept = (other, reply) if name in new else (reply, other)
+                    told.append(
+                        f"{name}: answered {_shown(lost)} and {_shown(kept)} by two sessions at once; "
+                        f"{_shown(kept)} is kept"
+                    )
+            merged = with_replies(restore(self._path, checklist) if there else checklist, new)
+            save(self._path, merged)
+        self._seen, self._given = theirs | new, dict(own)
+        for line in told:
+            self._tell(line)
+        return merged
+
+
+def _shown(reply: Reply) -> str:
+    return f"'{reply.answer}' ({reply.note})" if reply.note else f"'{reply.answer}'"
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -217,11 +245,14 @@ def restore(path: Path, fresh: Checklist) -> Checklist:
     If `fresh` comes from captures its numbers are used; else those of the session.
     """
     content = read(path)
-    ids = {entry.id for entry in fresh.entries}
-    # Questions that this release no longer asks are dropped.
-    replies = {str(k): parse(v, f"{path}: {k}") for k, v in content["answers"].items() if k in ids}
     restored = fresh if fresh.captures else _with_measured(fresh, content)
-    return with_replies(restored, replies)
+    return with_replies(restored, _replies(path, content, fresh))
+
+
+def _replies(path: Path, content: dict[str, Any], fresh: Checklist) -> dict[str, Reply]:
+    """The answers of persons; those to questions that this release no longer asks are dropped."""
+    ids = {entry.id for entry in fresh.entries}
+    return {str(k): parse(v, f"{path}: {k}") for k, v in content["answers"].items() if k in ids}
 
 
 def _with_measured(fresh: Checklist, content: dict[str, Any]) -> Checklist:

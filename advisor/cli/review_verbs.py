@@ -146,8 +146,10 @@ def _answered(
     person = None if no_input else at_terminal(show)
     also = frozenset(e.id for e in begin.entries) if every else frozenset(replies)
 
+    shared = None if place is None else session.Shared(place, message)
+
     def keep(so_far: Checklist, own: Mapping[str, Reply]) -> Checklist:
-        return so_far if place is None else session.keep(place, so_far, own)
+        return so_far if shared is None else shared.keep(so_far, own)
 
     if place is not None and force is not None:
         session.start(place, begin, force)

@@ -150,10 +150,36 @@ def test_an_interruption_keeps_what_was_said(measured: Checklist, tmp_path: Path
     place = tmp_path / "x.checklist.yaml"
     person = Person(Reply("yes", "noted"), KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        walk(measured, person.ask, lambda c, own: session.keep(place, c, own))
+        walk(measured, person.ask, session.Shared(place, print).keep)
     back = session.restore(place, checklist(CaptureFacts()))
     first = next(e.id for e in measured.entries if e.open)
     assert (of(back, first).answer, of(back, first).note) == ("yes", "noted")
+
+
+def test_two_answers_to_one_question_at_once_are_told(measured: Checklist, tmp_path: Path) -> None:
+    place, told = tmp_path / "x.checklist.yaml", list[str]()
+    session.start(place, measured, False)
+    first, second = (session.Shared(place, told.append) for _ in range(2))
+    for one in (first, second):
+        one.keep(measured, {})
+    first.keep(measured, {"load-levels": Reply("yes")})
+    second.keep(measured, {"other-load": Reply("no")} | {"load-levels": Reply("no", "one load alone")})
+    expected = "load-levels: answered 'yes' and 'no' (one load alone) by two sessions at once; "
+    assert told == [expected + "'no' (one load alone) is kept"]
+    merged = first.keep(measured, {"load-levels": Reply("yes"), "cuda-collected": Reply("yes")})
+    assert told[1:] == [expected + "'no' (one load alone) is kept"]
+    assert of(merged, "load-levels").answer == "no"
+    first.keep(merged, {"load-levels": Reply("yes"), "cuda-collected": Reply("yes")})
+    second.keep(merged, {"load-levels": Reply("no", "one load alone")})
+    assert len(told) == 2  # each of them was told once
+
+
+def test_the_same_answer_twice_is_no_contradiction(measured: Checklist, tmp_path: Path) -> None:
+    place, told = tmp_path / "x.checklist.yaml", list[str]()
+    session.start(place, measured, False)
+    for _ in range(2):
+        session.Shared(place, told.append).keep(measured, {"load-levels": Reply("yes")})
+    assert told == []
 
 
 # --- sessions --------------------------------------------------------------------------------
