@@ -18,6 +18,7 @@ from advisor.cli import completion, messages
 from advisor.cli.app import app
 from advisor.cli.messages import INTERRUPTED, message
 from advisor.errors import AdvisorError, InputError
+from advisor.reading import READING
 
 
 def main(args: Sequence[str]) -> int:
@@ -86,9 +87,11 @@ def _name(error: click.BadParameter) -> str:
 
 #: The system refused memory, or a limit of it is reached (ulimit -v, a container).
 _NO_MEMORY = (
-    "not enough memory for what was read; give a shorter capture, raise the limit of memory, "
+    "not enough memory for {what}; give a shorter capture, raise the limit of memory, "
     "or use a machine that has more"
 )
+#: Messages are cut in their middle beyond this length: arguments and names may have 100 KB.
+_LONGEST = 2_000
 #: A bug of ours (EX_SOFTWARE of sysexits.h), so that it is not mistaken for bad input.
 INTERNAL = 70
 
@@ -97,12 +100,12 @@ def _failed(error: Exception) -> int:
     """One line on what happened; exit code 2, or 70 for a bug."""
     if isinstance(error, AdvisorError) and not isinstance(error, InputError):
         # Rule files: one line a problem, each starting with its file and line, as editors like it.
-        lines = str(error).splitlines() or [""]
+        lines = [*map(_short, str(error).splitlines())] or [""]
         head = lines.pop(0) if len(lines) == 1 else f"{len(lines)} problems"
         message("\n".join([f"error: {head}", *lines]))
         return 2
     if isinstance(error, MemoryError):
-        text = _NO_MEMORY
+        text = _NO_MEMORY.format(what=READING.path or "what was read")
     elif isinstance(error, InputError):
         text = str(error)
     elif isinstance(error, click.UsageError):
@@ -118,8 +121,13 @@ def _failed(error: Exception) -> int:
         text = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         message(f"error: internal error: {text}; please report it; rerun with --debug")
         return INTERNAL
-    message(f"error: {'?'.join(text.splitlines())}")  # names of files may hold line breaks
+    message(f"error: {_short('?'.join(text.splitlines()))}")  # names of files may hold line breaks
     return 2
+
+
+def _short(text: str) -> str:
+    cut = len(text) - _LONGEST
+    return text if cut <= 0 else f"{text[: _LONGEST // 2]} [{cut:,} characters] {text[-_LONGEST // 2 :]}"
 
 
 class _Terminated(BaseException):

@@ -65,6 +65,8 @@ def reduce_capture(task: Task) -> Reduced:
             return Reduced(encode(summarise(done, task.whole)), None)
     except AdvisorError as error:
         return Reduced(None, str(error))
+    except MemoryError:
+        return Reduced(None, f"{task.path}: not enough memory; give more memory, fewer --jobs, or a --window")
 
 
 def summarise(done: Analysed, whole: bool = True) -> RankSummary:

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn
 from advisor.errors import InputError
 from advisor.model.capture import Capture
 from advisor.numerals import read_int
-from advisor.reading import SAVED, Scratch, held, similar
+from advisor.reading import READING, SAVED, Scratch, held, similar
 from advisor.sources.found import Found
 from advisor.sources.kineto.decode import EXPORT_HINT as WRITE
 from advisor.sources.kineto.reader import KinetoJson
@@ -45,7 +45,7 @@ class Recogniser(NamedTuple):
 
 def open_trace(path: str | Path) -> Trace:
     """Opens a capture; a path that cannot be used as one raises InputError, in one line."""
-    shown = Path(path)
+    shown = READING.path = Path(path)
     try:
         return Trace(_open_source(shown))
     except FileNotFoundError as error:
@@ -78,6 +78,7 @@ def _check_log(option: str, log: Path) -> None:
     if not log.is_file():
         what = "not a regular file; save it to disk first" if log.exists() else f"no such file{similar(log)}"
         raise InputError(f"{option}: {log}: {what}")
+    READING.path = log
 
 
 def needs_export(path: str | Path) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from advisor import __main__ as start
 from advisor.cli import main as entry
+from advisor.reading import READING
 
 
 class _Refuses:
@@ -49,8 +51,30 @@ def test_too_little_memory_is_no_bug_of_ours(
         raise MemoryError
 
     monkeypatch.setattr(entry, "_run", full)
+    monkeypatch.setattr(READING, "path", None)
     assert entry.main(["t.sqlite"]) == 2
     told = capsys.readouterr().err
-    assert "not enough memory" in told
+    assert "not enough memory for what was read" in told
     assert "report it" not in told
     assert told.count("\n") == 1
+
+
+def test_too_little_memory_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise MemoryError
+
+    path = tmp_path / "t.txt"
+    path.write_text("text")
+    monkeypatch.setattr("advisor.sources.pasted.any_text.as_text", full)
+    assert entry.main(["facts", str(path)]) == 2
+    assert f"not enough memory for {path};" in capsys.readouterr().err
+
+
+def test_messages_about_long_arguments_are_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.main(["facts", "(" * 100_000]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("advisor: error: ((((")
+    assert " characters] ((((" in told
+    assert len(told) < 2_100
