@@ -220,7 +220,8 @@ _MOST_PARTS = 32
 _PART = r"""(?:[\w-]++|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+')[ \t]*+"""
 _LEXED = re.compile(
     rf"""\"{{3}}(?:\\.|[^\\"]|"(?!""))*+(?:\"{{3}}|\Z)|'{{3}}(?:[^']|'(?!''))*+(?:'{{3}}|\Z)|\#[^\n]*+"""
-    rf"|(?P<deep>(?:{_PART}\.[ \t]*+){{{_MOST_PARTS}}})|{_PART}",
+    rf"|(?P<deep>(?:{_PART}\.[ \t]*+){{{_MOST_PARTS}}})|{_PART}"
+    r"""|"(?:\\.|[^"\\\n])*+""",  # a quote that does not end, whose signs are looked at once
     re.DOTALL,
 )
 

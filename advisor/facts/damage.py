@@ -11,6 +11,7 @@ import numpy as np
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import capture_knowledge
+from advisor.knowledge.kernel_names import search
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.damage import GOOD_RESULTS
 from advisor.metrics.intervals import EMPTY, joined, union
@@ -98,7 +99,7 @@ def damage_facts(a: Analysis, out: FactWriter, rows: int) -> None:
     invalid = str(out.base.value("capture.invalid_rows"))
     signs += [(text, 1.0) for text in invalid.split("; ") if text != "none"]
     names = ("damaged", "lost_row", "lost_copy_idle", "invalid_row")
-    found = [r for r in capture_knowledge().refusals if any(re.search(r.pattern, t) for t in texts)]
+    found = [r for r in capture_knowledge().refusals if any(search(r.pattern, t) for t in texts)]
     out |= {
         "capture.lost_ratio": max(out.value(f"capture.{name}_ratio") or 0.0 for name in names),
         "capture.damage_signs": "; ".join(text for text, _ in signs) or "none",

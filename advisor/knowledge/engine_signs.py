@@ -17,7 +17,7 @@ from pydantic import Field
 from advisor.errors import InputError
 from advisor.knowledge.files import shipped
 from advisor.knowledge.gpus import gpu_features, gpu_has
-from advisor.knowledge.kernel_names import Patterns
+from advisor.knowledge.kernel_names import Patterns, search
 from advisor.knowledge.package_data import names
 from advisor.knowledge.shapes import (
     ActionFile,
@@ -85,7 +85,7 @@ def action_sentence(id: str) -> str:
 
 #: Below this weight of evidence no engine is named; at it, the confidence is one half.
 ENOUGH = 2.0
-_RELEASE = re.compile(r"\Av?\d+(?:\.\d+)+\w*")
+_RELEASE = re.compile(r"\Av?\d+(?:\.\d++)+\w*")
 
 
 class ServingEngine(NamedTuple):
@@ -143,7 +143,7 @@ def _version(name: str, line: str) -> str | None:
     image = engines()[name].recognise.image
     found = re.search(
         rf"(?i)\b{package}(?:-openai|/release|\[[\w,]+\])?(?:==|[:@-])?v?(\d+\.\d+\.\d+)", line
-    ) or (image and re.search(image, line))
+    ) or (image and search(image, line))
     return found[1] if found else None
 
 
@@ -200,7 +200,7 @@ class Program(NamedTuple):
         """Whether the line is in effect: given in the command, or shown by a kernel that runs only then."""
         given = re.search(rf"(?<!\S){re.escape(option.line)}(?!\S)", self.command)
         pattern = option.in_use
-        return bool(given) or (pattern is not None and any(re.search(pattern, name) for name in self.kernels))
+        return bool(given) or (pattern is not None and any(search(pattern, name) for name in self.kernels))
 
 
 UNKNOWN = Program()
@@ -287,12 +287,12 @@ class WorkloadFile(File):
 
     def layer(self, text: str) -> tuple[int | None, str]:
         """The number of the layer named by a range, and the text that follows it (all without a number)."""
-        hit = re.search(self.layers, text)
+        hit = search(self.layers, text)
         return (read_int(hit[1]), text[hit.end() :]) if hit else (None, text)
 
     def part(self, text: str) -> LayerPart | None:
         """The part of a layer named by a range or a class of modules."""
-        return next((part for part, pattern in self.parts.items() if re.search(pattern, text)), None)
+        return next((part for part, pattern in self.parts.items() if search(pattern, text)), None)
 
 
 @cache

@@ -139,13 +139,18 @@ def _of_mangled(name: str) -> FunctionName:
 #: tried.
 _GRAM = 3
 #: Number of characters of a text that are searched: more than any informative name has.
-_LONGEST = 8_192
+LONGEST = 8_192
 #: This many literals are searched for one by one.
 _FEW = 20
 #: At most this many alternatives (letters of a class, too) are taken with the text ahead of them.
 _FEW_PARTS = 4
 
 Literals = frozenset[str]
+
+
+def search(pattern: str, text: str) -> re.Match[str] | None:
+    """A pattern of the knowledge in a text, as far as texts are searched."""
+    return re.search(pattern, text[:LONGEST])
 
 
 class Patterns:
@@ -171,7 +176,7 @@ class Patterns:
 
     def first(self, text: str) -> tuple[int, re.Match[str]] | None:
         """Position and match of the first pattern that is found in the text."""
-        text = text[:_LONGEST]
+        text = text[:LONGEST]
         for i in self._candidates(text):
             if hit := self._compile(i).search(text):
                 return i, hit
@@ -179,7 +184,7 @@ class Patterns:
 
     def all(self, text: str) -> list[tuple[int, re.Match[str]]]:
         """Position and match of every pattern that is found in the text."""
-        text = text[:_LONGEST]
+        text = text[:LONGEST]
         return [(i, m) for i in self._candidates(text) if (m := self._compile(i).search(text))]
 
     def found(self, text: str) -> bool:
@@ -196,9 +201,7 @@ class Patterns:
         possible = range(len(self.texts)) if together is None else self._possible(together)
         searches = [self._compile(i).search for i in possible]
         return (
-            [text for text in texts if any(search(text[:_LONGEST]) for search in searches)]
-            if searches
-            else []
+            [text for text in texts if any(search(text[:LONGEST]) for search in searches)] if searches else []
         )
 
     def _compile(self, i: int) -> re.Pattern[str]:

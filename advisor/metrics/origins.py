@@ -25,7 +25,7 @@ from advisor.sources.schema import MISSING, OPERATIONS
 from advisor.sources.trace import Columns, Trace
 
 #: Sizes in the text of an operator's NVTX range, as torch.autograd.profiler.emit_nvtx(record_shapes) writes.
-_SIZES = re.compile(r", sizes = (\[.*\])(?:,|$)")
+_SIZES = re.compile(r"^(?>.*?, sizes = )(\[.*\])(?:,|$)")
 _NUMBER = re.compile(r"_\d+$")
 #: Folders above the last one of a source file carry little information.
 _FOLDERS = re.compile(r"^.*/(?=[^/]+/[^/]+$)")

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from advisor.knowledge.engine_signs import Evidence, Processor, WorkloadFile, workload_knowledge
 from advisor.knowledge.files import KernelFamily, capture_knowledge, step_patterns
+from advisor.knowledge.kernel_names import search
 from advisor.knowledge.shapes import release
 from advisor.metrics import limits
 from advisor.metrics.host import Ranges
@@ -136,7 +137,7 @@ def ran_on(trace: Trace, ranges: Ranges) -> tuple[Processor | None, str]:
     capture = trace.capture
     written, operators = _split_texts(ranges)
     only = {
-        kind: next((o for o in operators if re.search(text, o)), None)
+        kind: next((o for o in operators if search(text, o)), None)
         for kind, text in workload_knowledge().processors.items()
     }
     foreign = next((s for s in capture.trace_sources if _ACCELERATOR.match(s)), None) or only["accelerator"]

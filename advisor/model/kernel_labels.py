@@ -42,8 +42,8 @@ _TYPES = {
 }
 #: A name in template arguments that says what is computed: a functor, an operation, a kernel it wraps.
 _OPERATION = re.compile(
-    r"^(?:\w*Functor\w*|\w+Ops?|op_\w+|Reduce(?:Add|Max|Min|Mul)|\w+_kernel_cuda|\w+_kernel(?:_impl)?"
-    r"|\w+_cuda_out|\w*(?:softmax|norm|silu|gelu)\w*)",
+    r"^(?:(?>\w*?Functor)\w*|\w+Ops?|op_\w+|Reduce(?:Add|Max|Min|Mul)|\w+_kernel_cuda|\w+_kernel(?:_impl)?"
+    r"|\w+_cuda_out|(?>\w*?(?:softmax|norm|silu|gelu))\w*)",
     re.IGNORECASE,
 )
 #: Names around it that all of these kernels share.

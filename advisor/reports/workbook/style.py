@@ -153,7 +153,7 @@ def lines_of(text: str, width: float, size: float = 10.5) -> int:
 
 #: The time stamp in the package; the workbook does not contain the time of its making.
 EPOCH = datetime(2000, 1, 1)
-_STAMP = re.compile(rb"(<dcterms:(?:created|modified)[^>]*>)[^<]*(<)")
+_STAMP = re.compile(rb"(<dcterms:(?:created|modified)[^<>]*>)[^<]*(<)")
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from html.parser import HTMLParser
 from typing import Any
 
-_MARKUP = re.compile(r"(?i)<(?:table|pre|t[rdh])\b[^>]*>")
+_MARKUP = re.compile(r"(?i)<(?:table|pre|t[rdh])\b[^<>]*>")
 _NOTEBOOK = re.compile(r'\{\s*"cells"\s*:')
 #: Tags behind which a line ends, outside of tables.
 _BLOCKS = frozenset(("p", "div", "br", "li", "h1", "h2", "h3", "h4", "pre", "table", "tr", "caption"))

@@ -68,7 +68,8 @@ _TEXTS = tuple(
             _NSYS,
         ),
         (
-            r"^[ \t]+ncalls[ \t]+tottime[ \t]+percall[ \t]+cumtime|function calls .*in [\d.]+ seconds",
+            r"^[ \t]+ncalls[ \t]+tottime[ \t]+percall[ \t]+cumtime"
+            r"|function calls (?:\(\d+ primitive calls\) )?in [\d.]+ seconds",
             "output of cProfile, which times Python alone",
             _TRACE,
         ),

@@ -72,7 +72,7 @@ TOOLS = (
     Tool(
         "vllm bench latency",
         "vllm",
-        (r"^Avg latency: [\d.]+ seconds", r'"avg_latency"[\s\S]{0,9000}"percentiles"'),
+        (r"^Avg latency: [\d.]+ seconds", r'"avg_latency"[^"]*"latencies"[^"]*"percentiles"'),
     ),
 )
 #: Metric -> where it stands. Of those with `better`, the first that both sides report is compared, so the
@@ -171,7 +171,7 @@ METRICS = {
             "^Concurrency:",
             "^Number of concurrent requests:",
             "^Max(?:imum)? request concurrency:",
-            r"^(?!.*\bserve\b).*(?:Namespace\(.*\bbatch_size=|--batch-size[ =])",
+            r"^(?!.*\bserve\b)(?:(?>.*?Namespace\().*\bbatch_size=|.*--batch-size[ =])",
         ),
     ),
     "first-token": BenchmarkMetric(
@@ -208,10 +208,10 @@ METRICS = {
         "ms", ("median_decode_latency",), labels=(r"^Decode\.\s+median latency:",), scale=1000.0
     ),
     "output-tokens": BenchmarkMetric(
-        "tokens", ("output_len",), labels=(r"^.*(?:Namespace\(.*\boutput_len=|--output-len[ =])",)
+        "tokens", ("output_len",), labels=(r"^(?:(?>.*?Namespace\().*\boutput_len=|.*--output-len[ =])",)
     ),
     "input-tokens": BenchmarkMetric(
-        "tokens", ("input_len",), labels=(r"^.*(?:Namespace\(.*\binput_len=|--input-len[ =])",)
+        "tokens", ("input_len",), labels=(r"^(?:(?>.*?Namespace\().*\binput_len=|.*--input-len[ =])",)
     ),
     "accepted": BenchmarkMetric(
         "tokens",
@@ -219,7 +219,7 @@ METRICS = {
         labels=("^Accept length:", "^Acceptance length:"),
     ),
     "gpus": BenchmarkMetric(
-        "GPUs", ("world_info.tp_size",), labels=("^TP Size:", r"^.*Namespace\(.*\btensor_parallel_size=")
+        "GPUs", ("world_info.tp_size",), labels=("^TP Size:", r"^(?>.*?Namespace\().*\btensor_parallel_size=")
     ),
     "batch-limit": BenchmarkMetric(
         "requests", ("world_info.max_batch_size",), labels=("^Max Runtime Batch Size:",)
