@@ -18,6 +18,7 @@ from typing import Any
 
 from advisor import locks, process
 from advisor.errors import InputError
+from advisor.numerals import read_float, read_int
 
 #: More than any saved diagnosis, benchmark report, sampler log of a day or workbook measured.
 MOST_BYTES = 64 << 20
@@ -43,9 +44,11 @@ _LARGE, _OFTEN_S = 64 << 20, 0.2
 
 
 class Reading:
-    """The current stage of this process, for displays of progress, and the bytes that it has read."""
+    """The current stage of this process, for displays of progress, the file that it read last, and the bytes
+    that it has read."""
 
     doing = "reading"
+    path: Path | None = None
     count = 0
     #: Whether memory counts for more than time: giving it back costs a fifth of a diagnosis.
     saves_memory = False
@@ -74,6 +77,7 @@ def held(path: Path) -> bytes | None:
 
 def read_bytes(path: Path, at_most: int = MOST_BYTES) -> bytes:
     """The content of a file. Raises OSError, and InputError for pipes, devices and anything larger."""
+    READING.path = path
     content = held(path)
     if content is None:
         kind = path.stat().st_mode
@@ -133,6 +137,16 @@ def short_lines(text: str) -> tuple[list[str], int]:
     lines = text.splitlines()
     kept = [line for line in lines if len(line) <= LONGEST_LINE]
     return kept, len(lines) - len(kept)
+
+
+def cut_lines(text: str) -> str:
+    """The text with a note in place of each longer line, which readers of tables count as a row that they
+    cannot read."""
+    lines = text.splitlines()
+    if all(len(line) <= LONGEST_LINE for line in lines):
+        return text
+    notes = (line if len(line) <= LONGEST_LINE else f"(a line of {len(line):,} characters)" for line in lines)
+    return "\n".join(notes)
 
 
 def similar(path: Path) -> str:
@@ -215,10 +229,10 @@ def parse_saved(text: str | bytes) -> Any:
 
 
 def _amount(text: str) -> int | float:
-    value = float(text)
-    if not abs(value) < 2.0**63:
+    value = read_float(text) if set(text) & set(".eE") else read_int(text)
+    if value is None or not abs(value) < 2.0**63:
         raise ValueError(f"number out of range: {text[:20]}")
-    return value if set(text) & set(".eE") else int(text)
+    return value
 
 
 def _possible(entry: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from advisor.knowledge.shapes import Flag
 from advisor.knowledge.verb_files import capture_goals
 from advisor.model.capture import Capture
 from advisor.model.capture_plan import FlagText, Pitfall
-from advisor.numerals import read_int
+from advisor.numerals import read_float, read_int
 
 #: Event types of an export -> their names in --trace.
 _SOURCES = {
@@ -60,7 +60,9 @@ class Recording(Struct, frozen=True):
         """True if the option, or one that includes it, was on."""
         name, _, value = option.partition("=")
         if name == "--gpu-metrics-frequency":
-            return any(float(value) <= float(o[len(name) + 1 :]) for o in self.options if name_of(o) == name)
+            given = (read_float(o[len(name) + 1 :]) for o in self.options if name_of(o) == name)
+            least = read_float(value)
+            return any(least is not None and rate is not None and least <= rate for rate in given)
         return option in self.options
 
 
@@ -195,7 +197,7 @@ def spelled(option: str, release: Release | None) -> str:
 
 def number(release: str) -> tuple[int, ...]:
     """``2023.4`` as numbers, so that releases compare."""
-    return tuple(int(n) for n in release.split("."))
+    return tuple(read_int(n) or 0 for n in release.split("."))
 
 
 def newer(options: Iterable[str], release: Release | None) -> list[str]:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from advisor.capture.redact_command import is_secret, named
 from advisor.capture.redact_text import IDENTITY_NAME, SECRET_NAME, is_environment, path_users, variables
+from advisor.numerals import read_int
 
 #: Settings that hold an environment, or the name of a person or machine.
 ENVIRONMENT_KEY = re.compile(r"(?i)environment")
@@ -78,6 +79,6 @@ def commands(settings: Iterable[tuple[str, str]]) -> Iterator[list[str]]:
     found: dict[str, list[tuple[int, str]]] = {}
     for key, value in settings:
         if hit := COMMAND_KEY.match(key):
-            found.setdefault(hit["process"], []).append((int(hit["number"] or -1), value))
+            found.setdefault(hit["process"], []).append((read_int(hit["number"] or "-1") or 0, value))
     for words in found.values():
         yield [value for _, value in sorted(words, key=lambda word: word[0])]

@@ -14,6 +14,7 @@ from advisor.capture import redact_text as private
 from advisor.capture.redact_kept import Kept, kept_of
 from advisor.capture.redact_names import COMMAND_KEY, ENVIRONMENT_KEY, IDENTITY_KEY, commands, names_of
 from advisor.capture.redact_text import MARK, Scrubber
+from advisor.numerals import read_int
 from advisor.sources.nsys.table_map import ID_MASK, PID_SHIFT, RUNTIME, STRINGS
 from advisor.sources.sqlite.file import distrust
 from advisor.sources.sqlite.pages import quoted
@@ -204,7 +205,7 @@ def _commands(db: sqlite3.Connection, tables: Tables, scrubber: Scrubber, counts
     lines: dict[str, list[tuple[int, int, str]]] = {}
     for row, key, value in _pairs(db, tables, table):
         if hit := COMMAND_KEY.match(key):
-            lines.setdefault(hit["process"], []).append((int(hit["number"] or -1), row, value))
+            lines.setdefault(hit["process"], []).append((read_int(hit["number"] or "-1") or 0, row, value))
     for line in lines.values():
         words = sorted(line)
         program = ["program"] * (words[0][0] >= 0)  # where the export does not name it

@@ -3,7 +3,6 @@ routing; ``baseline``, diagnoses kept by name to compare with."""
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from advisor.cli.paths import hold_pipes
 from advisor.config import Settings
 from advisor.errors import InputError, invalid_choice
 from advisor.model.options import format_names, one_of
-from advisor.numerals import read_int
+from advisor.numerals import read_float, read_int
 from advisor.reports.output_file import STDOUT, write_into_folder
 
 if TYPE_CHECKING:
@@ -211,10 +210,8 @@ def _options(
 def percent(text: str, option: str) -> float:
     """``5``, ``5%`` and ``0.05`` are all five per cent."""
     plain = text.strip().removesuffix("%").strip()
-    try:
-        value = float(plain)
-    except ValueError:
-        raise InputError(f"{option}: invalid percentage '{text}'; expected 5% or 0.05") from None
+    if (value := read_float(plain, commas=False)) is None:
+        raise InputError(f"{option}: invalid percentage '{text}'; expected 5% or 0.05")
     share = value / 100 if "%" in text or value >= 1 else value
     if not 0 <= share < 10:
         raise InputError(f"{option}: {text} is out of range; write 5% or 0.05")
@@ -261,11 +258,8 @@ def numbers(texts: Texts, option: str) -> dict[str, float]:
     out = {}
     for text in texts:
         name, _, value = text.rpartition("=")
-        try:
-            out[name] = float(value)
-        except ValueError:
-            out[name] = 0.0
-        if not name or not 0 < out[name] < math.inf:
+        out[name] = read_float(value, commas=False) or 0.0
+        if not name or not out[name] > 0:
             raise InputError(f"{option} {text}: write NAME=NUMBER")
     return out
 

@@ -16,6 +16,7 @@ from advisor.cli import completion, messages
 from advisor.config import CHOICES, FLAGS, SETTINGS, checked
 from advisor.errors import near
 from advisor.model.options import Flag, PlanRequest, Setting, declared
+from advisor.numerals import read_int
 
 HELP = {"help_option_names": ["-h", "--help"]}
 #: A file or folder. Who opens it says what is wrong with it.
@@ -35,9 +36,8 @@ class WholeNumber(click.ParamType):  # type: ignore[type-arg]  # generic since c
         self.at_least = at_least
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            number = int(value)
-        except ValueError:
+        number = value if isinstance(value, int) else read_int(value, commas=False)
+        if number is None:
             self.fail("expected a whole number", param, ctx)
         if self.at_least is not None and number < self.at_least:
             self.fail(f"expected a number greater than or equal to {self.at_least}", param, ctx)

@@ -21,6 +21,7 @@ from advisor.knowledge.verb_files import limit, moe_router
 from advisor.model.comparison import ExpertKernels, RouterExperiment, RouterRuns
 from advisor.model.numbers import milliseconds
 from advisor.model.work import KernelWork
+from advisor.numerals import read_float
 from advisor.reading import read_bytes, similar
 from advisor.sources.serving.benchmarks import read_runs
 from advisor.sources.serving.report_numbers import COMPARED
@@ -268,11 +269,9 @@ def _runs(sources: Sequence[str], unit: str | None) -> Iterator[Run]:
 
 
 def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
+    if (value := read_float(text, commas=False)) is None:
         return None
-    if not math.isfinite(value) or value <= 0:
+    if value <= 0:
         raise InputError(f"{text}: a throughput or time is a positive number")
     return value
 

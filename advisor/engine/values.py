@@ -24,6 +24,7 @@ from advisor.model.gain import whole
 from advisor.model.numbers import IN_NS, digits, duration, percent, value_text
 from advisor.model.operands import threshold
 from advisor.model.rules import Param
+from advisor.numerals import read_float, read_int
 
 Atom = float | str
 Operand = Atom | tuple[str, ...]
@@ -191,11 +192,12 @@ def _parse(text: str, param: Param | None) -> ParamValue:
         return {"true": True, "yes": True, "false": False, "no": False}.get(text.lower(), text)
     if isinstance(default, int | float):
         number = text.removesuffix("%") if ratio else text
-        for kind in (int, float):
-            try:
-                return kind(number) if number == text else float(number) / 100
-            except ValueError:
-                continue
+        whole, value = read_int(number, commas=False), read_float(number, commas=False)
+        if number != text and value is not None:
+            return value / 100
+        if whole is not None:
+            return whole
+        return text if value is None else value
     return text
 
 

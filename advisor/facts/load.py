@@ -60,7 +60,8 @@ def load_facts(a: Analysis, out: FactWriter) -> None:
         "load.prefix_hit_ratio": _over(np.mean, load.prefix_hit),
         "load.preemptions": int(_option(options, "preempted") or 0),
         "load.batch_limit": limit,
-        "load.batch_fill_ratio": most / limit if most is not None and limit else None,
+        # More requests than a limit allows were not under that limit.
+        "load.batch_fill_ratio": most / limit if most is not None and limit and most <= limit else None,
         "load.prompt_slowdown": prompts,
         "load.prompt_cost_ratio": _added(prompts),
         "load.context_slowdown": context,

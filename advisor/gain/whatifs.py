@@ -12,6 +12,7 @@ from pydantic import Field
 from advisor.errors import InputError, near
 from advisor.knowledge.files import shipped
 from advisor.knowledge.shapes import Data, File, Text
+from advisor.numerals import finite, read_float
 
 Value = float | str
 
@@ -145,10 +146,9 @@ def _value(name: str, key: str, param: Param, value: Any) -> Value:
             choices = ", ".join(param.choices)
             raise InputError(f"--fix: invalid {name}:{key} '{value}'; expected one of {choices}")
         return str(value)
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise InputError(f"--fix: invalid {name}:{key} '{value}'; expected a number ({param.unit})") from None
+    number = read_float(value, commas=False) if isinstance(value, str) else finite(value)
+    if number is None:
+        raise InputError(f"--fix: invalid {name}:{key} '{value}'; expected a number ({param.unit})")
     if number != param.default and not param.least <= number <= param.most:
         bounded = param.most < _UNBOUNDED
         limit = f"from {param.least:g} to {param.most:g}" if bounded else f"{param.least:g} or more"

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, Validati
 from advisor.knowledge.kernel_names import Patterns
 from advisor.model.gain import Option
 from advisor.model.records import Frozen
+from advisor.numerals import read_int
 
 Family = Literal[
     "gemm",
@@ -215,7 +216,7 @@ class Recognise(Data):
 def release(text: str | None) -> tuple[int, ...] | None:
     """``0.5.20`` as numbers that compare; None for anything but a release, such as ``CUDA 11.8``."""
     found = re.match(r"\d{1,18}(?:\.\d{1,18})*", text or "")
-    return tuple(int(n) for n in found[0].split(".")) if found else None
+    return tuple(read_int(n) or 0 for n in found[0].split(".")) if found else None
 
 
 def up_to(version: tuple[int, ...], last: str | None) -> bool:

@@ -12,6 +12,7 @@ from advisor.knowledge.engine_signs import engines
 from advisor.knowledge.files import capture_knowledge, shipped
 from advisor.knowledge.shapes import Data, File, Flag, Key, Text, release
 from advisor.model.review import Stage
+from advisor.numerals import read_int
 
 OptionText = Annotated[str, Field(pattern=r"^-")]
 Variable = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
@@ -158,7 +159,7 @@ def nsys_needed(release: tuple[int, int], cuda: str) -> str | None:
     """The release of nsys that a driver of this CUDA version needs, where `release` is older."""
     major = cuda.partition(".")[0]
     for entry in capture_knowledge().releases:
-        if str(entry.cuda) == major and release < tuple(int(n) for n in entry.nsys.split(".")):
+        if str(entry.cuda) == major and release < tuple(read_int(n) or 0 for n in entry.nsys.split(".")):
             return entry.nsys
     return None
 

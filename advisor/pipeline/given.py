@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 from typing import Any
 
 from advisor.errors import InputError
 from advisor.metrics.matmuls import Decoder
+from advisor.numerals import read_float
 from advisor.reading import parse_json, read_text
 
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30}
@@ -40,7 +40,7 @@ def parse_weights(text: str) -> int:
     InputError for anything else, and for a config from which the bytes read by a step do not follow."""
     hit = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
     if hit and hit[2] in _SIZES:
-        size = float(hit[1]) * _SIZES[hit[2]]
+        size = (read_float(hit[1]) or 0.0) * _SIZES[hit[2]]
         if not 1 <= size <= _MOST:
             raise InputError(f"--weight-bytes: invalid size '{text}'; expected bytes, such as 16GB")
         return round(size)
@@ -107,7 +107,8 @@ def given_acceptance(text: str | None) -> float | None:
     "accept len" of SGLang); at least the one that needs no draft. Raises InputError."""
     if text is None:
         return None
-    if not 1 <= (value := _number(text)) < _MOST_TOKENS:
+    value = read_float(text, commas=False)
+    if value is None or not 1 <= value < _MOST_TOKENS:
         raise InputError(f"--acceptance: invalid value '{text}'; expected tokens from 1 on, such as 2.8")
     return value
 
@@ -116,14 +117,7 @@ def given_step_ns(text: str | None) -> float | None:
     """``9.92`` (milliseconds) as ns; None if it was not given. Raises InputError."""
     if text is None:
         return None
-    if not 0 < (value := _number(text.lower().removesuffix("ms"))) < _LONGEST_MS:
+    value = read_float(text.lower().removesuffix("ms"), commas=False)
+    if value is None or not 0 < value < _LONGEST_MS:
         raise InputError(f"--unprofiled-step: '{text}' is not a time in milliseconds, such as 9.92")
     return value * 1e6
-
-
-def _number(text: str) -> float:
-    """NaN for other texts."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan

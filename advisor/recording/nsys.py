@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from advisor.capture.nsys_options import Release, joined, newer
 from advisor.errors import InputError
+from advisor.numerals import read_int
 
 #: The first release that writes `.nsys-rep`; older ones write `.qdrep` and know few options of a plan.
 OLDEST: Release = (2021, 4)
@@ -127,7 +128,7 @@ def _asked(path: Path) -> Nsys:
     printed = re.search(rb"\b(20\d\d)\.(\d+)[\w.-]*", done.stdout + done.stderr)
     if printed is None:
         raise InputError(f"{path}: is not nsys, or reports no version; name another: --nsys PATH")
-    release, version = (int(printed[1]), int(printed[2])), printed[0].decode()
+    release, version = (read_int(printed[1]) or 0, read_int(printed[2]) or 0), printed[0].decode()
     if release < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         raise InputError(f"{path}: nsys {version} is too old; {oldest} or newer is needed: --nsys PATH")

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from advisor.capture.nsys_options import apart, joined, name_of
 from advisor.errors import InputError
+from advisor.numerals import read_float
 from advisor.recording.nsys import Nsys
 from advisor.recording.watch import Ended, Limits, Notify, Watched, size_of
 
@@ -145,7 +146,7 @@ def _clock_s(options: Sequence[str]) -> float | None:
     by_name = dict(o.split("=", 1) for o in options if o.startswith(("--delay=", "--duration=", "--kill=")))
     if "--duration" not in by_name or "--kill" in by_name:
         return None
-    return float(by_name.get("--delay", 0)) + float(by_name["--duration"])
+    return (read_float(by_name.get("--delay")) or 0.0) + (read_float(by_name["--duration"]) or 0.0)
 
 
 def _with_deadline(limits: Limits, options: Sequence[str]) -> Limits:
@@ -177,7 +178,7 @@ def _profile(
     environment = {**wanted.variables, "TMPDIR": str(scratch)}
     try:
         running = Watched(words, folder, folder / LOG, environment, echo, None)
-        skipped = [float(o.removeprefix("--delay=")) for o in options if o.startswith("--delay=")]
+        skipped = [read_float(o.removeprefix("--delay=")) or 0.0 for o in options if o.startswith("--delay=")]
         waits = any(o.startswith("--capture-range=") for o in options)
         doing = "recording when the program starts it" if waits else "recording"
         return running.wait(limits, notify, doing, sum(skipped))

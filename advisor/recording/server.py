@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from advisor.errors import InputError
+from advisor.numerals import read_int
 
 #: What an answer may take in all, in seconds, and how large it may be.
 ANSWER_S = 10.0
@@ -252,7 +253,7 @@ class Engine(Struct, frozen=True):
         hit = _RELEASE.match(self.version)
         if self.name == "sglang":
             return "it profiles without a flag; give the address of the server itself, not of a router"
-        if hit is not None and (int(hit[1]), int(hit[2])) < _CONFIGURED:
+        if hit is not None and (read_int(hit[1]) or 0, read_int(hit[2]) or 0) < _CONFIGURED:
             return "start it with VLLM_TORCH_PROFILER_DIR=/absolute/folder in its environment"
         return (
             "start it with --profiler-config.profiler torch "

@@ -19,6 +19,7 @@ from uuid import uuid4
 from msgspec import Struct
 
 from advisor.errors import InputError
+from advisor.numerals import read_float, read_int
 
 #: By this variable the processes of a recording are known, wherever their parents have gone.
 MARK = "ADVISOR_RECORDING"
@@ -199,8 +200,9 @@ class Watched:
         wanted = f"{MARK}={self._mark}".encode()
         for path in Path("/proc").glob("[0-9]*/environ"):
             with suppress(OSError):
-                if wanted in path.read_bytes().split(b"\0") and int(path.parent.name) != self._process.pid:
-                    yield int(path.parent.name)
+                number = read_int(path.parent.name)
+                if number not in (None, self._process.pid) and wanted in path.read_bytes().split(b"\0"):
+                    yield number
 
 
 def free_bytes(folder: Path) -> int:
@@ -234,10 +236,7 @@ def parse_size(text: str, option: str) -> int:
     """``2GB``, ``500 MB``, ``1.5G`` and bare bytes, decimal as disks are sold. Raises InputError."""
     plain = text.strip().upper().removesuffix("B").strip()
     unit = plain[-1:] if plain[-1:] in _UNITS else ""
-    try:
-        size = float(plain.removesuffix(unit)) * _UNITS[unit]
-    except ValueError:
-        size = 0
+    size = (read_float(plain.removesuffix(unit), commas=False) or 0.0) * _UNITS[unit]
     if not 0 < size < float("inf"):
         raise InputError(f"{option}: '{text}' is not a size; write 500MB or 2GB")
     return int(size)

@@ -26,6 +26,8 @@ _RANGES: dict[str, tuple[float, float]] = {
     "accepted": (0.0, 1e4),
     "output_tokens": (0.0, 1e9),
 }
+#: No sum of the times of a recording is longer: ten years of the work of all its GPUs and threads.
+MOST_NS = 10 * 366 * 86_400 * 10**9
 #: Tools round, and sum up shares of stretches that overlap a little.
 _ROUNDED = 0.01
 #: A share above this is stated in percent, if most of its column are.

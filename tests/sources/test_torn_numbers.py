@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from advisor.numerals import finite, read_float, read_int
 from advisor.sources.open import open_trace
 from advisor.sources.trace import Source
-from tests import server_logs
+from tests import pasted, profiler_tables, server_logs
 
 DIGITS = "9" * 4_301
 GOOD = server_logs.vllm(server_logs.Server())
@@ -26,7 +27,10 @@ DCGM = "#Entity   GRACT  SMACT  DRAMA\n"
         ("12", 12.0),
         ("412,352", 412_352.0),
         ("-0.5e3", -500.0),
-        *[(t, None) for t in (",,,", "", "1.2.3", "nan", "inf", "1e999", DIGITS, "1 2")],
+        *[
+            (t, None)
+            for t in (",,,", "", "1.2.3", "1,2,3", "9,92", "1_000", "nan", "inf", "1e999", DIGITS, "1 2")
+        ],
     ],
 )
 def test_a_number_of_a_text(text: str, number: float | None) -> None:
@@ -40,14 +44,24 @@ def test_a_whole_number_of_a_text(text: str, number: int | None) -> None:
     assert read_int(text) == number
 
 
+def test_what_people_type_has_no_commas() -> None:
+    assert [read_float(text, commas=False) for text in ("9,920", "9.92")] == [None, 9.92]
+    assert [read_int(text, commas=False) for text in ("1,000", "1000")] == [None, 1000]
+
+
 def test_what_is_a_number_of_a_document() -> None:
     values = (1, 2.5, True, "3", None, [], 10**400, float("nan"), float("inf"))
     assert [finite(v) for v in values] == [1.0, 2.5, *[None] * 7]
 
 
-def read(tmp_path: Path, text: str) -> Source:
+def saved(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "t.log"
     path.write_text(text)
+    return path
+
+
+def read(tmp_path: Path, text: str) -> Source:
+    path = saved(tmp_path, text)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         return open_trace(path).source
@@ -181,3 +195,82 @@ def test_a_lone_surrogate_in_a_name_costs_no_trace(tmp_path: Path) -> None:
     source = open_trace(path).source
     name = int(source.read_columns("kernels", ("name_id",))["name_id"][0])
     assert source.text([name]) == ["g\ufffdemm"]
+
+
+# --- lines without end ---------------------------------------------------------------------------------
+
+LONG = "x" * 60_000
+SUMS = [
+    profiler_tables.operator("aten::mm", 64, 20.0, device=64 * 300.0),
+    profiler_tables.call("cudaLaunchKernel", 192, 6.0),
+    profiler_tables.kernel("ampere_gemm", 64, 300.0),
+]
+KERNELS = pasted.printed(
+    "cuda_gpu_kern_sum", *((f"gemm{i}", 9, 40_000.0, 39_000.0, 38_000, 48_000, 1.5) for i in range(4))
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        METRICS,
+        SMI + "".join(f"2024/05/01 10:00:0{i}.000, 0, 50 %, 300.00 W\n" for i in range(4)),
+        DCGM + "GPU 0  0.5  0.5  0.4\n" * 4,
+        profiler_tables.table(SUMS),
+        profiler_tables.as_csv(SUMS),
+        profiler_tables.as_markdown(SUMS),
+        pasted.as_csv(KERNELS),
+        pasted.as_columns(KERNELS),
+        pasted.as_boxes(KERNELS),
+    ],
+    ids=["metrics", "smi", "dcgmi", "printed", "csv", "markdown", "nsys csv", "nsys columns", "nsys boxes"],
+)
+def test_a_line_without_end_is_counted(text: str, tmp_path: Path) -> None:
+    lines = text.splitlines(keepends=True)
+    at = len(lines) // 2 + 1  # inside the table
+    whole, more = read(tmp_path, text), read(tmp_path, "".join([*lines[:at], f"{LONG}\n", *lines[at:]]))
+    assert not list(whole.ledger.rows())
+    assert [row.count for row in more.ledger.rows()] == [1]
+
+
+def test_a_quote_without_end_in_a_table_is_counted(tmp_path: Path) -> None:
+    source = read(tmp_path, profiler_tables.as_csv(SUMS) + '9,"' + "x\n" * 80_000)
+    assert [row.count for row in source.ledger.rows()] == [1]
+
+
+# --- numbers of settings and tables that contradict others ---------------------------------------------
+
+
+@pytest.mark.parametrize("value", ["1.2.3", "10.0.0.1"])
+def test_a_release_is_no_setting(value: str, tmp_path: Path) -> None:
+    options = read(tmp_path, GOOD.replace("'max_num_seqs': 64", f"'max_num_seqs': {value}")).capture.options
+    assert "batch_limit" not in options
+
+
+def test_a_setting_at_the_end_of_a_sentence_is_read(tmp_path: Path) -> None:
+    assert read(tmp_path, f"{GOOD}chunked_prefill_size=2048.\n").capture.options["token_budget"] == "2048"
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("Med (ns)", "90000"),
+        ("Avg (ns)", "1"),
+        ("StdDev (ns)", "-1.5"),
+        ("Med (ns)", "-3"),
+        ("Time (%)", "7700"),
+        ("Total Time (ns)", "9" * 19),
+    ],
+)
+def test_a_row_of_a_table_that_contradicts_itself_is_dropped(column: str, value: str, tmp_path: Path) -> None:
+    one, *rest = KERNELS.rows
+    changed = tuple(value if name == column else cell for name, cell in zip(KERNELS.head, one, strict=True))
+    source = read(tmp_path, pasted.as_csv(pasted.Printed(KERNELS.report, KERNELS.head, (changed, *rest))))
+    assert [row.count for row in source.ledger.rows() if row.kind == "dropped"] == [1]
+
+
+def test_a_total_of_a_table_that_no_recording_reaches_is_left_out(tmp_path: Path) -> None:
+    text = profiler_tables.table(SUMS)
+    text = re.sub(r"Self CPU time total: \S+", "Self CPU time total: 99999999999999999999ms", text)
+    with open_trace(saved(tmp_path, text)) as trace:
+        assert max(trace.columns("sums", ("total",))["total"]) < 10**12

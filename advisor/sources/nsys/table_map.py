@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from advisor.model.arrays import compact, each
+from advisor.numerals import finite, read_float
 from advisor.sources.schema import MARK, MEMORY_KINDS, MISSING, PUSH_POP, START_END, Ints
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -71,10 +72,7 @@ def is_nsys_table(name: str) -> bool:
 
 def number(value: Any) -> float | None:
     """A number or a text of one; None for anything else."""
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
+    return read_float(value) if isinstance(value, str) else finite(value)
 
 
 class Filled(NamedTuple):

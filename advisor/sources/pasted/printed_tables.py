@@ -16,7 +16,7 @@ import numpy as np
 
 from advisor.errors import InputError
 from advisor.model.capture import Capture, Recorder
-from advisor.reading import UTF_16, decoded, hold
+from advisor.reading import UTF_16, cut_lines, decoded, hold
 from advisor.sources.packed import HEAD_BYTES
 from advisor.sources.pasted.header import Header, header_of
 from advisor.sources.pasted.headings import column_of
@@ -49,7 +49,7 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 def read_tables(text: str) -> list[Table]:
     """The tables of a text, the first of each report; empty if it holds none."""
     rest, raw = _json_tables(marked(_ESCAPE.sub("", as_text(text))))
-    raw += _text_tables(unwrapped(rest))
+    raw += _text_tables(unwrapped(cut_lines(rest)))
     found: dict[str, Table] = {}
     for one in sorted(raw, key=lambda r: r.derived):  # a report of its own before parts of others
         one.settle()

@@ -11,12 +11,14 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct, field
 
 from advisor.numerals import read_float
+from advisor.reading import cut_lines
 from advisor.sources.pasted.wrapped import unwrapped_between
+from advisor.sources.ranges import MOST_NS
 
 #: Heading -> our field, most specific first; `(\w+)` is the name of the backend.
 _HEADINGS = (
@@ -123,7 +125,7 @@ def layout_of(line: str) -> Layout | None:
     if not _is_table(fields) or _HEADING.sub("", line).strip():
         return None
     cells = [
-        rf"\s+(?P<{f}{i}>{_CELL[f]})" for i, f in enumerate(fields) if f in _CELL
+        rf"(?<!\s)\s++(?P<{f}{i}>{_CELL[f]})" for i, f in enumerate(fields) if f in _CELL
     ]  # what stands behind the count is not needed
     first = r"\s*(?P<name>\S.*?)"
     return Layout(fields, "", _backend(line), re.compile(first + "".join(cells) + r"(?:\s.*)?$"))
@@ -167,7 +169,7 @@ def has_headings(text: str) -> bool:
 def plain_text(text: str) -> str:
     """Without the colours of a terminal, with spaces of every kind as plain ones, and with lines whole that a
     terminal broke."""
-    plain = _SPACE.sub(" ", _ESCAPE.sub("", text))
+    plain = _SPACE.sub(" ", _ESCAPE.sub("", cut_lines(text)))
     return unwrapped_between(plain, lambda line: layout_of(line) is not None) if "---" in plain else plain
 
 
@@ -194,8 +196,6 @@ def _tables(lines: Iterable[str]) -> Iterator[ProfilerTable]:
     layout: Layout | None = None
     inside = False
     for line in lines:
-        if len(line) > _LONGEST_LINE:
-            continue
         header = layout_of(line)
         if header is not None:
             layout, table, inside = header, ProfilerTable(header.backend), True
@@ -225,7 +225,7 @@ def _added(table: ProfilerTable, cells: dict[str, str] | None) -> bool:
         count = read_float(cells["count"])
     except ValueError:
         return False
-    if count is None or not 0 < count < 2**53 or any(abs(v) >= 2**63 for v in values.values()):
+    if count is None or not 0 < count < 2**53 or any(abs(v) >= MOST_NS for v in values.values()):
         return False
     table.negative += sum(v < 0 for v in values.values())
     times = {f: max(v, 0.0) for f, v in values.items() if f not in ("average", "device_average")}
@@ -259,7 +259,7 @@ def _nanoseconds(text: str) -> float:
     number = hit[1]
     # Python prints a point; a spreadsheet may have put a comma in its place, or one between thousands.
     number = number.replace(",", "") if "." in number else number.replace(",", ".")
-    if (value := read_float(number)) is None:
+    if (value := read_float(number)) is None or abs(value) * _UNITS[hit[2]] >= MOST_NS:
         raise ValueError(text)
     return value * _UNITS[hit[2]]
 
@@ -281,29 +281,38 @@ def _export_fields(line: str) -> dict[str, int] | None:
 
 
 def _exported(text: str) -> Iterator[ProfilerTable]:
-    lines = text.splitlines()
+    lines = cut_lines(text).splitlines()
     for at, line in enumerate(lines):
         fields = _export_fields(line)
         if fields is None:
             continue
         table = ProfilerTable("CUDA" if "self_device" in fields else None)
-        for cells in csv.reader(lines[at + 1 :], delimiter=max(",;\t", key=line.count)):
-            if not cells:
-                break
-            _add_exported(table, fields, cells)
+        try:
+            for cells in csv.reader(lines[at + 1 :], delimiter=max(",;\t", key=line.count)):
+                if not cells:
+                    break
+                _add_exported(table, fields, cells)
+        except csv.Error:  # a quote that does not end
+            table.torn += 1
         yield table
         return
 
 
 def _add_exported(table: ProfilerTable, fields: dict[str, int], cells: Sequence[str]) -> None:
-    try:
-        read: dict[str, Any] = {f: cells[i] for f, i in fields.items()}
-        times = {f: float(read[f]) * 1e3 for f in _TIMES if f in read}
-        count = float(read["count"])
-    except (ValueError, IndexError):
+    if max(fields.values()) >= len(cells):
         table.torn += 1
         return
-    if not read["name"] or not 0 < count < 2**53 or any(not abs(v) < 2**63 for v in times.values()):
+    read: dict[str, str] = {f: cells[i] for f, i in fields.items()}
+    count = read_float(read["count"])
+    values = {f: read_float(read[f]) for f in _TIMES if f in read}
+    times = {f: value * 1e3 for f, value in values.items() if value is not None}
+    if (
+        count is None
+        or len(times) < len(values)
+        or not read["name"]
+        or not 0 < count < 2**53
+        or any(not abs(v) < MOST_NS for v in times.values())
+    ):
         table.torn += 1
         return
     table.negative += sum(v < 0 for v in times.values())

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from advisor.sources.pasted import locales
 from advisor.sources.pasted.header import Header
 from advisor.sources.pasted.headings import TEXTS
+from advisor.sources.ranges import MOST_NS
 
 #: Name of the row for the part of a table that its shares show as missing.
 REST = "[rows that were not pasted]"
@@ -38,10 +39,6 @@ class Table(Struct):
     torn: int = 0
     kind: str = ""
     doubtful: int = 0
-
-
-#: Times are 64-bit nanoseconds.
-_MOST_NS = 1 << 63
 
 
 class RawTable(Struct):
@@ -90,9 +87,7 @@ class RawTable(Struct):
                         row[column.field] = value
         except ValueError:
             return None
-        known = ("count", "total", "average", "least", "most", "duration")
-        possible = all(0 <= row.get(n, 0) < _MOST_NS for n in known)
-        return row if (row.get("name") or row.get("range")) and possible else None
+        return row if (row.get("name") or row.get("range")) and _is_possible(row) else None
 
     def settle(self) -> None:
         """Decide how the numbers are written: the way in which most rows can be read, and most add up."""
@@ -187,6 +182,24 @@ class RawTable(Struct):
         rows = [_row(c) for c in self.cells if re.sub(r"\d+", "#", c["range"]) == largest]
         yield Table("kernels", rows, self.torn)
 
+
+def _is_possible(row: dict[str, Any]) -> bool:
+    """Whether no number is below 0 or longer than any recording, and the middle ones lie between the least
+    and the most."""
+    if not all(0 <= row.get(n, 0) < MOST_NS for n in _KNOWN):
+        return False
+    if any(v < 0 for n, v in row.items() if n not in TEXTS) or row.get("percent", 0.0) > _MOST_PERCENT:
+        return False
+    least, most = row.get("least", 0.0), row.get("most", math.inf)
+    room = _ROUNDED * most + _ROUNDED_NS if most < math.inf else 0.0
+    return all(not (v < least - room or v > most + room) for n in _MIDDLE if (v := row.get(n)) is not None)
+
+
+#: Numbers of a row that no table leaves empty, and those between the least and the most.
+_KNOWN = ("count", "total", "average", "least", "most", "duration")
+_MIDDLE = ("average", "median")
+#: Tables round: to a microsecond, in units of seconds more.
+_ROUNDED, _ROUNDED_NS, _MOST_PERCENT = 0.01, 1_000.0, 100.5
 
 _IS_KERNEL = re.compile(
     r"(?i)gemm|attention|norm|softmax|elementwise|nccl|reduce|_kernel|triton_|nvjet|cutlass"

@@ -14,6 +14,8 @@ import numpy as np
 
 from advisor.model.arrays import Array
 from advisor.model.capture import Capture, Device, Recorder
+from advisor.numerals import read_int
+from advisor.reading import cut_lines
 from advisor.sources.kineto.reader import short_name
 from advisor.sources.pasted.header import header_of
 from advisor.sources.pasted.headings import LISTED, WORDS, cells_of, heading_of, number, scale_of
@@ -78,7 +80,7 @@ class PastedTimeline(InMemory):
                 of["memory"] = of["src_memory"]
             else:
                 found = map(_GRAPH.fullmatch, names[at].tolist())
-                of["graph"] = np.array([int(hit[1]) for hit in found if hit], np.int64)
+                of["graph"] = np.array([read_int(hit[1]) or 0 for hit in found if hit], np.int64)
             self._tables[table] = of
         self._texts = list(ids)
         self.ledger.note(
@@ -119,7 +121,7 @@ def _lists(text: str) -> Iterator[tuple[list[str], Cells, list[str] | None]]:
     if (array := _JSON.search(text)) is not None:
         yield from _of_json(text, text.index("[", array.start()))
         return
-    lines = text.splitlines()
+    lines = cut_lines(text).splitlines()
     at = 0
     while at < len(lines):
         header = header_of(lines[at]) if "uration" in lines[at] else None
@@ -292,7 +294,7 @@ def _devices(words: Array | None, rows: int) -> tuple[Array, tuple[Device, ...]]
         return np.zeros(rows, np.int64), (Device(id=0),)
     texts, at = np.unique(words.astype(str), return_inverse=True)
     found = [_DEVICE.fullmatch(t) for t in texts.tolist()]
-    numbers = [int(hit[2]) if hit else 0 for hit in found]
+    numbers = [(read_int(hit[2]) if hit else 0) or 0 for hit in found]
     names = {
         n: (hit[1].rstrip() if hit else t) or None
         for n, hit, t in zip(numbers, found, texts.tolist(), strict=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from advisor.errors import InputError
 from advisor.model.capture import Capture, Device, Recorder
-from advisor.reading import decoded, short_lines
+from advisor.reading import LONGEST_LINE, decoded, short_lines
 from advisor.sources.nsys.samples import with_coarser
 from advisor.sources.ranges import possible, share_factor
 from advisor.sources.samplers import rows as log_rows
@@ -55,8 +55,11 @@ class SampleLog(InMemory):
     sample's time since 1970, None if the log does not record it. It is `local` if stamps name no time zone:
     then it is local time."""
 
-    def __init__(self, path: Path, format_name: str, samples: Sequence[Sample], lines: int = 0) -> None:
-        """`lines`: number of lines of the log that may hold a sample, if it was read from one."""
+    def __init__(
+        self, path: Path, format_name: str, samples: Sequence[Sample], lines: int = 0, longer: int = 0
+    ) -> None:
+        """`lines`: number of lines of the log that may hold a sample, if it was read from one; `longer`: of
+        those that are too long to be one."""
         super().__init__()
         if not samples:
             raise InputError(f"{path}: a {format_name} log without a single sample")
@@ -89,18 +92,21 @@ class SampleLog(InMemory):
             warnings=() if known else (warning,),
         )
         self.ledger.note("dropped", "lines cut short or without a value", "samples", lost, lines)
+        self.ledger.note(
+            "dropped", f"lines of more than {LONGEST_LINE:,} characters", "samples", longer, lines + longer
+        )
 
 
 def looks_like_log(head: bytes) -> bool:
     """True when the beginning of a file is that of a sampler's log."""
-    return log_rows.recognise(_lines(head)) is not None
+    return log_rows.recognise(_lines(head)[0]) is not None
 
 
 def read_log(path: Path, shown: Path | None = None) -> SampleLog:
     """Read a sampler's log; `shown` is how the user named it. Raises InputError for anything else."""
     shown = shown or path
     try:
-        lines = _lines(path.read_bytes())
+        lines, longer = _lines(path.read_bytes())
     except OSError as fault:
         raise InputError(f"{shown}: cannot be read ({fault.strerror or fault})") from fault
     kind = log_rows.recognise(lines)
@@ -116,7 +122,7 @@ def read_log(path: Path, shown: Path | None = None) -> SampleLog:
         elif kind not in (log_rows.SMI_CSV, log_rows.SMI_DMON, log_rows.SMI_SCREENS, log_rows.TEGRASTATS):
             samples = _with_ratios(samples)
         one_a_line = kind not in (log_rows.LONG, log_rows.SMI_SCREENS, log_rows.EXPORTER)
-        return SampleLog(shown, kind, samples, _of_samples(lines) if one_a_line else 0)
+        return SampleLog(shown, kind, samples, _of_samples(lines) if one_a_line else 0, longer)
     except csv.Error as fault:
         raise InputError(f"{shown}: not a {kind} log that can be read ({fault}); record it again") from fault
 
@@ -156,9 +162,10 @@ def _possible(path: Path, kind: str, samples: Sequence[Sample], ledger: Ledger) 
     return kept
 
 
-def _lines(data: bytes) -> list[str]:
-    """The non-empty lines, without those too long to be one."""
-    return [line for line in short_lines(decoded(data))[0] if line.strip()]
+def _lines(data: bytes) -> tuple[list[str], int]:
+    """The non-empty lines, and how many are too long to be one."""
+    lines, longer = short_lines(decoded(data))
+    return [line for line in lines if line.strip()], longer
 
 
 def _of_samples(lines: Sequence[str]) -> int:

@@ -23,13 +23,14 @@ _VLLM = re.compile(
     r"Avg prompt throughput:\s*(\d+(?:\.\d+)?) tokens/s, "
     r"Avg generation throughput:\s*(\d+(?:\.\d+)?) tokens/s"
 )
-_SGLANG = re.compile(r"\b(Decode|Prefill) batch[,.\s]\D*?#|\b(Decode|Prefill) batch\b.*#running-req")
-_TRTLLM = re.compile(r"\biter = \d+,.*(?:num_scheduled_requests|currank_total_requests)")
+_SGLANG = re.compile(r"^(?>.*?\b(?:Decode|Prefill) batch\b)(?:[,.\s]\D*?#|.*#running-req)")
+_TRTLLM = re.compile(r"^(?>.*?\biter = \d+,).*(?:num_scheduled_requests|currank_total_requests)")
 _LLAMA = re.compile(r"(prompt eval|eval) time\s*=\s*(\d+(?:\.\d+)?) ms /\s*(\d+) (?:tokens|runs)")
 _SPECULATION = re.compile(r"Mean acceptance length:|Draft acceptance rate:")
 _PREEMPTED = re.compile(r"is preempted by|Retract requests|#retracted_reqs|Decode out of memory happened")
 _RETRACTED = re.compile(r"#retracted_reqs:?\s{0,20}=?\s{0,20}(\d+)")
-_NUMBER = r"\s*[:=]\s*['\"]?(-?\d+(?:\.\d+)?)"
+#: Not the beginning of a release or an address.
+_NUMBER = r"\s*[:=]\s*['\"]?(-?\d++(?:\.\d++)?+)(?!\.\d)"
 _ENGINES = {
     "vllm": r"\bvLLM (?:API server|server)|\bLLM engine \(v|\bvllm\.|Avg generation throughput: ",
     "sglang": r"\bsglang\b|\bServerArgs\(|server_args=|Decode batch|Prefill batch",
@@ -51,7 +52,8 @@ _SETTINGS = {
 }
 _SETTING = {name: re.compile(rf"['\"]?\b(?:{names})['\"]?{_NUMBER}") for name, names in _SETTINGS.items()}
 _OPTION = {
-    name: re.compile(rf"--(?:{names.replace('_', '[-_]')})[ =](\d+)") for name, names in _SETTINGS.items()
+    name: re.compile(rf"--(?:{names.replace('_', '[-_]')})[ =](\d++)(?!\.\d)")
+    for name, names in _SETTINGS.items()
 }
 _CACHE_SIZE = re.compile(r"GPU KV cache size:\s*([\d,]+) tokens|Maximum concurrency for [\d,]+ tokens")
 _GRAPH_SIZES = re.compile(

@@ -155,8 +155,9 @@ def samples(text: str) -> Iterator[Sample]:
 def read_metrics(text: str) -> ServerLog:
     """A row for each replica and scrape; of means and counters, the last scrape holds what changed, and each
     scrape that has a time what changed since the one before."""
-    log = ServerLog()
-    for line in short_lines(text)[0]:
+    lines, longer = short_lines(text)
+    log = ServerLog(torn=longer)
+    for line in lines:
         if line.startswith(SERVER):
             read_settings(line, log)
     scrapes = _scrapes(text, log)
