@@ -79,7 +79,7 @@ def run_case(case: Case, folder: Path, temporary: Path) -> tuple[str, int]:
     if pid == 0:
         os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
         tempfile.tempdir = str(temporary)
-        signal.alarm(12 * LIMIT_S)  # other programs run here, too
+        signal.alarm(60 * LIMIT_S)  # of the clock on the wall: other programs run here, too
         resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S + 1))
         started = int(Path("/proc/self/statm").read_text().split()[0]) * 4096
         resource.setrlimit(resource.RLIMIT_AS, (started + 3 * LIMIT_BYTES,) * 2)

@@ -195,18 +195,18 @@ def exists(path: Path) -> InputError:
 
 
 class Shared:
-    """A session that this process writes, and others may as well. `tell` is given a line about each question
+    """A session that this process writes, and others may as well. `warn` is given a line about each question
     that two of them answered otherwise: of two answers the last counts."""
 
-    def __init__(self, path: Path, tell: Callable[[str], None]) -> None:
-        self._path, self._tell = path, tell
+    def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
+        self._path, self._warn = path, warn
         self._seen: dict[str, Reply] = {}  # in the session
         self._given: dict[str, Reply] = {}  # by this process
 
     def keep(self, checklist: Checklist, own: Mapping[str, Reply]) -> Checklist:
         """Save the answers `own` of this process, and return the checklist with those that others have saved
         meanwhile. The lock is held for the writing alone."""
-        told = []
+        warnings = []
         with locked(self._path):
             there = self._path.exists()
             theirs = _replies(self._path, read(self._path), checklist) if there else {}
@@ -215,15 +215,15 @@ class Shared:
                 other = theirs.get(name)
                 if other is not None and other != reply and other != self._seen.get(name):
                     lost, kept = (other, reply) if name in new else (reply, other)
-                    told.append(
+                    warnings.append(
                         f"{name}: answered {_shown(lost)} and {_shown(kept)} by two sessions at once; "
                         f"{_shown(kept)} is kept"
                     )
             merged = with_replies(restore(self._path, checklist) if there else checklist, new)
             save(self._path, merged)
         self._seen, self._given = theirs | new, dict(own)
-        for line in told:
-            self._tell(line)
+        for line in warnings:
+            self._warn(line)
         return merged
 
 

@@ -269,9 +269,10 @@ def _runs(sources: Sequence[str], unit: str | None) -> Iterator[Run]:
 
 
 def _number(text: str) -> float | None:
-    if (value := read_float(text, commas=False)) is None:
+    value = read_float(text, commas=False)
+    if value is None and text.strip().lower().lstrip("+-") not in ("nan", "inf", "infinity"):
         return None
-    if value <= 0:
+    if value is None or value <= 0:
         raise InputError(f"{text}: a throughput or time is a positive number")
     return value
 
