@@ -139,7 +139,7 @@ class Replayer:
         """Mean time of all steps of the window as captured; without steps that of the one pass."""
         if self.excerpt.of == "step":
             return float(step_times(self.a).mean())
-        return float(recorded_times(self.a, self.excerpt).mean())
+        return self.excerpt.mean(recorded_times(self.a, self.excerpt))
 
     @cached_property
     def _kernels_ns(self) -> float:
@@ -177,14 +177,14 @@ class Replayer:
         before = after = self.times.work(inputs)
         if not all(spec.keeps_work for spec in specs):
             before = max(self.times.work(self.taken.inputs), after)
-        return self._recorded_busy * before - (before - after) / len(self.excerpt.measured)
+        return self._recorded_busy * before - (before - after)
 
     @cached_property
     def _recorded_busy(self) -> float:
-        """Time in which kernels ran on the busiest device in a measured step, over their summed time."""
+        """Time in which kernels ran on the busiest device in the measured steps, over their summed time."""
         at = self.taken.inputs.ops.at[self.times.kernels(self.taken.inputs)]
         total = float(self.a.ops.length[at].sum())
-        return self._busy_ns(at) / max(total, 1.0) / len(self.excerpt.measured)
+        return self._busy_ns(at) / max(total, 1.0)
 
     @cached_property
     def middle(self) -> Scenario:
@@ -263,8 +263,8 @@ class Replayer:
         if self.excerpt.alone:
             return constant("lone_noise")
         time = recorded_times(self.a, self.excerpt).astype(float)
-        mean = float(time.mean())
-        return math.hypot(error_of_mean(time, self._phase) / mean if mean > 0 else 0.0, self._between_runs)
+        mean, error = self.excerpt.mean(time), error_of_mean(time, self._phase, self.excerpt.weight)
+        return math.hypot(error / mean if mean > 0 else 0.0, self._between_runs)
 
     @cached_property
     def _between_runs(self) -> float:
@@ -284,7 +284,8 @@ class Replayer:
         before, after = (self.times.each(self.inputs(f, self.middle_of(f))) for f in ((), fixes))
         if not len(before) == len(after) == len(self._phase):
             return self.noise
-        return math.hypot(error_of_ratio(before, after, self._phase), self._between_runs)
+        error = error_of_ratio(before, after, self._phase, self.excerpt.weight)
+        return math.hypot(error, self._between_runs)
 
     # ------------------------------------------------------------ estimates
 

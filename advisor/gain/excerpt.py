@@ -1,5 +1,5 @@
-"""Which part of a capture is replayed: all steps of a small one, else the stretch that looks most like it, or
-a window without repeated steps as one pass."""
+"""Which part of a capture is replayed: all steps of a small one, else stretches of them in proportion
+(:mod:`advisor.gain.sampling`), or a window without repeated steps as one pass."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.gain import limits
+from advisor.gain.sampling import Kinds, in_proportion, size_class
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, joined
 from advisor.metrics.operations import of_copies
 from advisor.metrics.steps.model import Steps
-from advisor.model.arrays import Array, among, marked
+from advisor.model.arrays import Array, among, median_of
 from advisor.model.gain import Timed
 from advisor.model.numbers import percent
 from advisor.model.once import forget
@@ -21,14 +22,40 @@ from advisor.sources.schema import MIGRATIONS, MISSING
 
 
 class Replayed(Struct, frozen=True):
-    """Steps `first`..`last` are replayed and `measured` of them (positions whose predecessor is replayed
-    too) are timed. `whole` is the number of steps in the window; `of` what is timed."""
+    """Which steps are replayed, one stretch after the other as if nothing lay between them.
 
-    first: int
-    last: int
+    `stretches`: the first and the last step of each, ascending, with a step at least between two. Of them
+    the `measured` steps are timed: positions, ascending, whose predecessor is replayed too. `weight`: how
+    many steps of the window each of these stands for; 1 where all are replayed. `whole` is the number of
+    steps in the window; `of` what is timed."""
+
+    stretches: tuple[tuple[int, int], ...]
     measured: Array
+    weight: Array
     whole: int
     of: Timed = "step"
+
+    @property
+    def first(self) -> int:
+        return self.stretches[0][0]
+
+    @property
+    def last(self) -> int:
+        return self.stretches[-1][1]
+
+    def holds(self, step: Array) -> Array:
+        """Mask of the steps that are replayed."""
+        inside = [(step >= i) & (step <= j) for i, j in self.stretches]
+        return np.asarray(np.logical_or.reduce(inside))
+
+    def share(self, step: Array) -> Array:
+        """The part of the window's steps for which each of these steps stands, 0 for those not measured."""
+        at = np.minimum(np.searchsorted(self.measured, step), len(self.measured) - 1)
+        return np.where(self.measured[at] == step, self.weight[at] / self.weight.sum(), 0.0)
+
+    def mean(self, values: Array) -> float:
+        """The mean of a step of the window, of one value a measured step."""
+        return float(np.average(values, weights=self.weight))
 
     @property
     def alone(self) -> bool:
@@ -40,7 +67,8 @@ class Replayed(Struct, frozen=True):
         """A note for readers if not all steps were replayed."""
         if len(self.measured) == self.whole:
             return None
-        return f"{len(self.measured)} of {self.whole} steps were replayed, those most like the rest"
+        count = f"{len(self.measured)} of {self.whole} steps"
+        return f"{count} were replayed, in proportion to their phases and times"
 
 
 class NoReplay(Exception):
@@ -48,8 +76,8 @@ class NoReplay(Exception):
 
 
 def choose_steps(a: Analysis, limit: int = limits.DIAGNOSIS_OPS) -> Replayed:
-    """The steps of the window, or, if they hold more than `limit` operations, the stretch of them whose
-    mean step time is nearest to the window's. Raises NoReplay."""
+    """The steps of the window, or, if they hold more than `limit` operations, stretches of them in which
+    each phase and each length of steps counts as much as in the window. Raises NoReplay."""
     if len(a.ops) == 0:
         raise NoReplay("the capture holds no GPU operations to replay")
     lost = a.losses.lost_kernels
@@ -62,22 +90,22 @@ def choose_steps(a: Analysis, limit: int = limits.DIAGNOSIS_OPS) -> Replayed:
         return _alone(a, limit)
     # Steps of one phase may lie apart; a stretch includes the steps between them.
     lo, hi = int(steps[0]), int(steps[-1])
-    size = np.bincount(a.steps.op_step[a.steps.op_step >= 0], minlength=len(a.steps))
-    total = np.concatenate(([0], np.cumsum(size[lo - limits.LEAD_STEPS : hi + 1])))
-    if total[-1] <= limit:
-        return Replayed(lo - limits.LEAD_STEPS, hi, steps, len(steps))
-    wide = int(np.searchsorted(total, limit, "right")) - 1 - limits.LEAD_STEPS
-    wide = min(max(wide, limits.STRETCH_STEPS), hi - lo + 1)
-    time = np.diff(recorded_ends(a))[lo - limits.LEAD_STEPS : hi]  # of steps lo..hi
-    inside = marked(hi - lo + 1, steps - lo)
-    sums = _rolling(np.where(inside, time, 0), wide)
-    count = _rolling(inside.astype(np.int64), wide)
-    mean = float(time[inside].mean())
-    off = np.abs(sums / np.maximum(count, 1) - mean)
-    off[count == 0] = np.inf
-    begin = lo + int(np.argmin(off))
-    chosen = steps[(steps >= begin) & (steps < begin + wide)]
-    return Replayed(begin - limits.LEAD_STEPS, begin + wide - 1, chosen, len(steps))
+    whole = (lo - limits.LEAD_STEPS, hi)
+    if int(a.steps.size[whole[0] : hi + 1].sum()) <= limit:
+        return Replayed((whole,), steps, np.ones(len(steps)), len(steps))
+    return Replayed(*_sampled(a, steps, limit), len(steps))
+
+
+def _sampled(a: Analysis, steps: Array, limit: int) -> tuple[tuple[tuple[int, int], ...], Array, Array]:
+    """Stretches of these steps in proportion, as `in_proportion`."""
+    phase = np.unique([a.steps.phase[i] for i in steps.tolist()], return_inverse=True)[1]
+    time = np.diff(recorded_ends(a))[steps - 1]
+    # What the host has launched ahead fills the queue of a step.
+    unfinished = steps - np.searchsorted(a.steps.gpu_end, a.steps.host_start[steps], "right")
+    size = a.steps.size
+    return in_proportion(
+        Kinds(steps, phase, size_class(size[steps]), time), size, int(median_of(unfinished)), limit
+    )
 
 
 def _alone(a: Analysis, limit: int) -> Replayed:
@@ -95,7 +123,7 @@ def _alone(a: Analysis, limit: int) -> Replayed:
         raise NoReplay(
             f"start-up holds {percent(share)} of the {of}: what a warm one takes is not in the capture"
         )
-    return Replayed(only, only, a.window_steps, 1, of)
+    return Replayed(((only, only),), a.window_steps, np.ones(1), 1, of)
 
 
 def as_one_pass(a: Analysis) -> Analysis:
@@ -122,7 +150,7 @@ def recorded_times(a: Analysis, excerpt: Replayed) -> Array:
     """How long each measured step took, ns of recorded time."""
     ends, at = recorded_ends(a), excerpt.measured
     if excerpt.alone:
-        return np.asarray(ends[at] - _recorded(a, np.array([host_span(a, excerpt)[0]])))
+        return np.asarray(ends[at] - _recorded(a, host_spans(a, excerpt).start[:1]))
     return np.asarray(ends[at] - ends[at - 1])
 
 
@@ -153,18 +181,15 @@ def profiler_writes(a: Analysis) -> Spans:
     return intersect(written, Spans(gaps.start, gaps.end))
 
 
-def _rolling(values: Array, wide: int) -> Array:
-    total = np.concatenate(([0], np.cumsum(values)))
-    return np.asarray(total[wide:] - total[:-wide])
-
-
-def host_span(a: Analysis, excerpt: Replayed) -> tuple[int, int]:
-    """Host times [from, to) of the calls that belong to the steps: from the first call of the first step, or
-    the begin of the window for a pass that is alone, to the last call that these steps need."""
-    first = a.window.start if excerpt.alone else _first_call(a, excerpt.first)
-    if excerpt.last + 1 < len(a.steps):
-        return first, _first_call(a, excerpt.last + 1)
-    return first, max(int(a.steps.gpu_end[excerpt.last]), first + 1)
+def host_spans(a: Analysis, excerpt: Replayed) -> Spans:
+    """Host times [from, to) of the calls that belong to each stretch: from the first call of its first step,
+    or the begin of the window for a pass that is alone, to the last call that its steps need."""
+    begin = [a.window.start if excerpt.alone else _first_call(a, i) for i, _ in excerpt.stretches]
+    end = [
+        _first_call(a, j + 1) if j + 1 < len(a.steps) else max(int(a.steps.gpu_end[j]), since + 1)
+        for since, (_, j) in zip(begin, excerpt.stretches, strict=True)
+    ]
+    return Spans(np.array(begin, np.int64), np.array(end, np.int64))
 
 
 def _first_call(a: Analysis, step: int) -> int:

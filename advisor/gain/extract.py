@@ -15,12 +15,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from advisor.gain import limits
-from advisor.gain.excerpt import NoReplay, Replayed, host_span, left_out
+from advisor.gain.excerpt import NoReplay, Replayed, host_spans, left_out
 from advisor.gain.inputs import NEVER, NONE, Calls, CallTimes, Handovers, Inputs, Joins, Ops, find_waits
 from advisor.gain.recording import recordings, step_marks
 from advisor.gain.whatifs import constant
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.intervals import Coverage, Spans
+from advisor.metrics.intervals import Coverage, Spans, joined
 from advisor.metrics.operations import Kind, Operations
 from advisor.metrics.sharing import threads_elsewhere
 from advisor.model.arrays import Array, among, begins_run, distinct, marked, median_of
@@ -40,17 +40,18 @@ class Extract(Struct, frozen=True):
 
 def extract(a: Analysis, excerpt: Replayed) -> Extract:
     """The excerpt's calls, operations and waits. Raises NoReplay."""
-    lo, hi = host_span(a, excerpt)
+    spans = host_spans(a, excerpt)
+    lo = int(spans.start[0])
     elsewhere = threads_elsewhere(a)
-    at = _operations(a, lo, hi, int(a.steps.gpu_end[excerpt.last]), excerpt.alone)
+    at = _operations(a, spans, a.steps.gpu_end[[j for _, j in excerpt.stretches]], excerpt.alone)
     if elsewhere is not None:
         at = at[a.ops.device[at] == a.main_device]
     if len(at) == 0:
         raise NoReplay("the steps hold no GPU operations to replay")
     ops = _in_line(a.ops.take(at))
     step = a.steps.op_step[at]
-    step = np.where((step >= excerpt.first) & (step <= excerpt.last), step, NONE)
-    times = _calls(a, ops, lo, hi, elsewhere)
+    step = np.where(excerpt.holds(step), step, NONE)
+    times = _calls(a, ops, spans, elsewhere)
     call = np.full(len(at), NONE, np.int64)
     known = ops.api >= 0
     order = np.argsort(times.row, kind="stable")
@@ -62,19 +63,27 @@ def extract(a: Analysis, excerpt: Replayed) -> Extract:
     issued = np.full(len(times.row), NONE, np.int64)  # the step whose work each call issues
     issued[call[issues]] = step[issues]
     paused = Coverage(left_out(a))
-    calls, begin = _host(a, times, lo, issued, paused)
-    built, ready, ranked = _device(a, ops, at, call, step, times, lo, paused)
+    # The host goes on from one stretch to the next.
+    passed = Coverage(joined(left_out(a), Spans(spans.end[:-1], spans.start[1:])))
+    calls, begin = _host(a, times, lo, issued, passed)
+    built, ready, ranked = _device(a, ops, at, call, step, times, spans, paused)
     waits, own = find_waits(a, times, ops.take(ranked), built, paused)
     calls = replace(calls, own=own)
     joins, built = _joins(built, ops.take(ranked))
-    handovers, calls = _handovers(calls, times)
+    handovers, calls = _handovers(calls, times, spans)
     inputs = Inputs(calls, built, waits, joins, handovers, begin, ready)
     return Extract(excerpt, inputs, _main_stream(a, built, ops.take(ranked), excerpt))
 
 
-def _operations(a: Analysis, lo: int, hi: int, until: int, queued: bool) -> Array:
-    """Positions in `ops` of operations issued by the calls in [lo, hi) that began in time, outside
-    pauses; with those `queued` before, which then wait for no call."""
+def _operations(a: Analysis, spans: Spans, until: Array, queued: bool) -> Array:
+    """Positions in `ops` of operations issued by the calls in each [start, end) of host times that began in
+    time, outside pauses; with those `queued` before, which then wait for no call."""
+    each = zip(spans.start.tolist(), spans.end.tolist(), until.tolist(), strict=True)
+    return np.unique(np.concatenate([_issued(a, *one, queued) for one in each]))
+
+
+def _issued(a: Analysis, lo: int, hi: int, until: int, queued: bool) -> Array:
+    """Those of one stretch."""
     first, last = np.searchsorted(a.ops.start, (lo, until))
     at = np.arange(first, last)
     at = at[~a.pauses.holds(a.ops.start[at])]
@@ -86,8 +95,10 @@ def _operations(a: Analysis, lo: int, hi: int, until: int, queued: bool) -> Arra
     return np.asarray(at[(queued | (begun >= lo)) & (begun < hi)])
 
 
-def _calls(a: Analysis, ops: Operations, lo: int, hi: int, elsewhere: Array | None) -> CallTimes:
-    """Calls in [lo, hi) that act on the device, by begin, without those of threads `elsewhere`."""
+def _calls(a: Analysis, ops: Operations, spans: Spans, elsewhere: Array | None) -> CallTimes:
+    """Calls that begin in these spans and act on the device, by begin, without those of threads
+    `elsewhere`."""
+    lo, hi = int(spans.start[0]), int(spans.end[-1])
     parts: list[tuple[Array, ...]] = []
     if not a.trace.has("api_calls"):
         return CallTimes.none()
@@ -102,7 +113,8 @@ def _calls(a: Analysis, ops: Operations, lo: int, hi: int, elsewhere: Array | No
         if i == j:
             continue
         acts = among(calls.call[i:j], _ACTING) | issues[calls.row[i:j]]
-        mine = np.flatnonzero(acts & ~a.pauses.holds(calls.start[i:j])) + i
+        acts &= spans.holds(calls.start[i:j]) & ~a.pauses.holds(calls.start[i:j])
+        mine = np.flatnonzero(acts) + i
         if len(mine):
             own, row = (calls.start[mine], calls.end[mine], calls.call[mine]), calls.row[mine]
             parts.append((np.full(len(mine), thread, np.int64), *own, row, columns["process"][row]))
@@ -160,7 +172,7 @@ def _stacks(a: Analysis, times: CallTimes, own: Array, thread: Array) -> Array:
     return out
 
 
-def _handovers(calls: Calls, times: CallTimes) -> tuple[Handovers, Calls]:
+def _handovers(calls: Calls, times: CallTimes, spans: Spans) -> tuple[Handovers, Calls]:
     """Hand-overs from one thread of a process to another: neither made a call for a while, the second
     before and the first after. Autograd and executor threads take turns like this."""
     if len(distinct(calls.thread)) < 2:
@@ -179,6 +191,7 @@ def _handovers(calls: Calls, times: CallTimes) -> tuple[Handovers, Calls]:
         & (following[giver] >= limits.HANDOVER_NS)
         & (times.end[giver] <= times.start[call])
         & (times.start[call] - calls.pre[call] <= times.start[giver])
+        & (_stretch(spans, times.start[call]) == _stretch(spans, times.start[giver]))
     )
     call, giver = call[turns], giver[turns]
     if len(call) == 0:
@@ -188,6 +201,11 @@ def _handovers(calls: Calls, times: CallTimes) -> tuple[Handovers, Calls]:
     pre[call] = np.minimum(pre[call], delay)
     capped = {n: np.minimum(getattr(calls, n), pre) for n in ("gc", "gil", "os")}
     return Handovers(call, giver, delay), replace(calls, pre=pre, **capped)
+
+
+def _stretch(spans: Spans, time: Array) -> Array:
+    """Number of the stretch in which each call began."""
+    return np.searchsorted(spans.start, time, "right")
 
 
 def _between(issued: Array) -> tuple[Array, Array]:
@@ -211,13 +229,14 @@ def _device(
     call: Array,
     step: Array,
     times: CallTimes,
-    lo: int,
+    spans: Spans,
     paused: Coverage,
 ) -> tuple[Ops, Array, Array]:
     """Operations in the order of their calls, each delay on the constraint that was binding.
 
     A graph run is one chain on the stream that most of it ran on: the dependencies between its nodes are
     not recorded, so the order in which they ran is kept."""
+    lo = int(spans.start[0])
     stream, count = _streams(ops, call)
     placed = _placed(ops, call, stream, times)
     order = np.lexsort((ops.start, placed))
@@ -226,7 +245,9 @@ def _device(
     start, end = ops.start.astype(float), ops.end.astype(float)
     by_stream = np.argsort(stream, kind="stable")
     previous, same = np.empty(len(start)), np.zeros(len(start), bool)
-    previous[by_stream], same[by_stream], ready = _before(a, ops, stream, by_stream, count, lo)
+    begun = np.where(call == NONE, ops.start, times.start[call] if len(times.row) else 0)
+    stretch = _stretch(spans, begun)
+    previous[by_stream], same[by_stream], ready = _before(a, ops, stream, stretch, by_stream, count, lo)
     node = same & (ops.graph_node != 0) & (call != NONE)
     has = call != NONE
     back, begun = np.full(len(start), NEVER), np.full(len(start), NEVER)
@@ -271,17 +292,18 @@ def _placed(ops: Operations, call: Array, stream: Array, times: CallTimes) -> Ar
 
 
 def _before(
-    a: Analysis, ops: Operations, stream: Array, by_stream: Array, count: int, lo: int
+    a: Analysis, ops: Operations, stream: Array, stretch: Array, by_stream: Array, count: int, lo: int
 ) -> tuple[Array, Array, Array]:
-    """In stream order: end of the predecessor (before the first, the last operation that is not replayed),
-    and whether it is of the same call; and when each stream is free."""
+    """In stream order: end of the predecessor (before the first of a stretch, the last operation that is not
+    replayed), and whether it is of the same call; and when each stream is free."""
     ranked = stream[by_stream]
     ended = ops.end[by_stream].astype(float)
-    first = begins_run(ranked)
+    first = begins_run(ranked, stretch[by_stream])
     ready = np.full(count, float(lo))
     start = ops.start[by_stream].astype(float)
     heads = np.flatnonzero(first)
-    for head in heads.tolist():
+    free = np.empty(len(heads))
+    for k, head in enumerate(heads.tolist()):
         op = by_stream[head]
         until = int(np.searchsorted(a.ops.start, ops.start[op]))
         earlier = slice(max(until - 4096, 0), until)
@@ -291,9 +313,11 @@ def _before(
             & (a.ops.process[earlier] == ops.process[op])
         )
         ends = a.ops.end[earlier][mine]
-        ready[ranked[head]] = min(float(ends.max()) if len(ends) else float(lo), start[head])
+        free[k] = min(float(ends.max()) if len(ends) else float(lo), start[head])
+    opens = begins_run(ranked[heads])
+    ready[ranked[heads][opens]] = free[opens]
     previous = np.concatenate(([0.0], ended[:-1]))
-    previous[heads] = ready[ranked[heads]]
+    previous[heads] = free
     api = ops.api[by_stream]
     same = np.concatenate(([False], api[1:] == api[:-1])) & ~first & (api != MISSING)
     return previous, same, ready
@@ -381,7 +405,7 @@ def _joins(ops: Ops, taken: Operations) -> tuple[Joins, Ops]:
 
 def _main_stream(a: Analysis, ops: Ops, taken: Operations, excerpt: Replayed) -> int:
     """The dense stream on which the steps end; NONE if they end on several."""
-    ends = a.steps.gpu_end[excerpt.first : excerpt.last + 1]
+    ends = a.steps.gpu_end[excerpt.holds(np.arange(len(a.steps)))]
     hit = (ops.step != NONE) & np.isin(taken.end, ends)
     streams = distinct(ops.stream[hit])
     return int(streams[0]) if len(streams) == 1 else NONE

@@ -299,10 +299,8 @@ def remove_host_gap(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
 def _moved(before: Inputs, after: Inputs, work: Work) -> float:
     """How much host time went from the thread that lost most of it, ns a replayed step."""
     calls = before.calls
-    inside = np.isin(calls.step, work.taken.excerpt.measured)
-    gone = np.where(inside, calls.pre - after.calls.pre, 0.0)
-    held = np.bincount(calls.thread, gone, minlength=1)
-    return float(held.max()) / len(work.taken.excerpt.measured)
+    gone = work.taken.excerpt.share(calls.step) * (calls.pre - after.calls.pre)
+    return float(np.bincount(calls.thread, gone, minlength=1).max())
 
 
 def _in_costly_calls(inputs: Inputs, work: Work) -> Array:

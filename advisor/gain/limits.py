@@ -17,6 +17,9 @@ MOST_ALONE_OPS = 60_000
 LEAD_STEPS = 1
 #: A stretch holds at least this many steps. Choice: of fewer none is usual.
 STRETCH_STEPS = 3
+#: A window that is too long is replayed in at most this many stretches. Choice: more of them are shorter, and
+#: show less of how one step leads to the next.
+MOST_STRETCHES = 24
 #: With this share of the kernels missing, the rest of a step is not the step (`min_lost_rows` of
 #: damaged-capture).
 LOST_RATIO = 0.05

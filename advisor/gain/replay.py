@@ -222,29 +222,36 @@ class StepTimes:
     def mean(self, inputs: Inputs) -> float:
         """Mean time of the measured steps in a replay, ns; no stream can run its work in less, and no thread
         what was moved to it."""
-        each = self.each(inputs)
-        return max(float(each.mean()) if len(each) else 0.0, self.busiest(inputs), inputs.beside)
+        each, known = self._each(inputs)
+        weight = self._excerpt.weight[known]
+        mean = float(np.average(each, weights=weight)) if len(each) else 0.0
+        return max(mean, self.busiest(inputs), inputs.beside)
 
     def each(self, inputs: Inputs) -> Array:
         """Time of each measured step in a replay, ns."""
+        return self._each(inputs)[0]
+
+    def _each(self, inputs: Inputs) -> tuple[Array, Array]:
+        """These times and a mask of the measured steps whose time is known."""
         ends = self.ends(inputs)
         # A pass that is alone begins where the replay does.
         begins = np.concatenate(([inputs.origin.min(initial=np.inf)], ends[:-1]))
         at = self._excerpt.measured - self._excerpt.first
-        at = at[np.isfinite(begins[at])]  # a damaged capture may begin with steps that left no work
-        return np.asarray(ends[at] - begins[at])
+        known = np.isfinite(begins[at])  # a damaged capture may begin with steps that left no work
+        return np.asarray(ends[at[known]] - begins[at[known]]), known
 
     def busiest(self, inputs: Inputs) -> float:
         """Busy time of the busiest stream in a measured step, ns: nodes in branches of a graph overlap,
         though they are replayed as one chain. A kernel that ran long before the one launched before it
         takes no time away from the others: what counts is the latest end of each step's work."""
         ops = inputs.ops
-        longest = self._remembered(_busiest, ops.stream, ops.duration, ops.gap, *self.measured(inputs))
-        return longest / len(self._excerpt.measured)
+        return self._remembered(_busiest, ops.stream, ops.duration, ops.gap, *self.measured(inputs))
 
     def work(self, inputs: Inputs) -> float:
-        """The summed time of the kernels of all measured steps, ns."""
-        return self._remembered(_sum_of, inputs.ops.duration, self.kernels(inputs))
+        """The summed time of the kernels of a measured step, ns."""
+        kernels = self.kernels(inputs)
+        share = self._remembered(self._excerpt.share, inputs.ops.step)
+        return self._remembered(_sum_of, inputs.ops.duration, share, kernels)
 
     def kernels(self, inputs: Inputs) -> Array:
         """The operations of the measured steps that are no copies."""
@@ -253,25 +260,27 @@ class StepTimes:
     def _without_copies(self, at: Array) -> Array:
         return np.asarray(at[self._is_kernel[at]])
 
-    def measured(self, inputs: Inputs) -> tuple[Array, Array]:
-        """The operations of the measured steps by stream and step, and where each of these begins."""
+    def measured(self, inputs: Inputs) -> tuple[Array, Array, Array]:
+        """The operations of the measured steps by stream and step, where each of these begins, and the step's
+        share of the window."""
         return self._remembered(self._by_stream, inputs.ops.stream, inputs.ops.step)
 
-    def _by_stream(self, stream: Array, step: Array) -> tuple[Array, Array]:
+    def _by_stream(self, stream: Array, step: Array) -> tuple[Array, Array, Array]:
         mine = np.flatnonzero(np.isin(step, self._excerpt.measured))
         mine = mine[np.lexsort((step[mine], stream[mine]))]
-        return mine, np.flatnonzero(begins_run(stream[mine], step[mine]))
+        first = np.flatnonzero(begins_run(stream[mine], step[mine]))
+        return mine, first, self._excerpt.share(step[mine[first]])
 
 
-def _sum_of(values: Array, at: Array) -> float:
-    return float(values[at].sum())
+def _sum_of(values: Array, share: Array, at: Array) -> float:
+    return float((values[at] * share[at]).sum())
 
 
-def _busiest(stream: Array, duration: Array, gap: Array, mine: Array, first: Array) -> float:
-    """Busy time of the busiest stream in all measured steps, ns."""
+def _busiest(stream: Array, duration: Array, gap: Array, mine: Array, first: Array, share: Array) -> float:
+    """Busy time of the busiest stream in a measured step, ns."""
     if len(mine) == 0:
         return 0.0
     alone = duration[mine] + np.minimum(gap[mine], 0.0)
     reached = np.cumsum(alone)
     time = np.maximum.reduceat(reached, first) - (reached - alone)[first]
-    return float(np.bincount(stream[mine[first]], np.maximum(time, 0.0)).max())
+    return float(np.bincount(stream[mine[first]], share * np.maximum(time, 0.0)).max())

@@ -16,30 +16,34 @@ from advisor.model.arrays import Array, distinct
 from advisor.model.gain import Span
 
 
-def error_of_mean(time: Array, phase: Array) -> float:
+def error_of_mean(time: Array, phase: Array, weight: Array | None = None) -> float:
     """Standard error of the mean of `time`, one a step in their order, in its unit; 0 for a single step.
 
     Each `phase` has a mean of its own, of as many blocks as each holds steps: how many steps of each there
-    are is the load's, not chance."""
+    are is the load's, not chance. `weight`: how many steps of the window each stands for, if not one."""
+    weight = np.ones(len(time)) if weight is None else weight
     squared = 0.0
     for one in distinct(phase).tolist():
-        mine = time[phase == one]
-        if (count := len(mine)) < 2:
+        mine = phase == one
+        if (count := int(mine.sum())) < 2:
             continue
-        blocks = np.array_split(mine, math.isqrt(count) if count >= 4 else count)
-        error = float(np.std([block.mean() for block in blocks], ddof=1)) / math.sqrt(len(blocks))
-        squared += (count * error) ** 2
-    return math.sqrt(squared) / len(time) if len(time) else 0.0
+        parts = np.array_split(np.flatnonzero(mine), math.isqrt(count) if count >= 4 else count)
+        blocks = [np.average(time[part], weights=weight[part]) for part in parts]
+        error = float(np.std(blocks, ddof=1)) / math.sqrt(len(blocks))
+        squared += (float(weight[mine].sum()) * error) ** 2
+    return math.sqrt(squared) / float(weight.sum()) if len(time) else 0.0
 
 
-def error_of_ratio(before: Array, after: Array, phase: Array) -> float:
+def error_of_ratio(before: Array, after: Array, phase: Array, weight: Array | None = None) -> float:
     """Relative standard error of the mean of `before` over that of `after`, both one a step: what both share
     of the spread cancels."""
-    whole = float(after.mean()) if len(after) else 0.0
+    weight = np.ones(len(after)) if weight is None else weight
+    whole = float(np.average(after, weights=weight)) if len(after) else 0.0
     if whole <= 0.0:
         return 0.0
-    ratio = float(before.mean()) / whole
-    return error_of_mean(before - ratio * after, phase) / (ratio * whole) if ratio > 0.0 else 0.0
+    ratio = float(np.average(before, weights=weight)) / whole
+    error = error_of_mean(before - ratio * after, phase, weight)
+    return error / (ratio * whole) if ratio > 0.0 else 0.0
 
 
 def span(middle: float, ends: Sequence[float], noise: float) -> Span:

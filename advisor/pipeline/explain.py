@@ -282,7 +282,7 @@ def answer(
         raise InputError(f"{source.path}: no estimate: {reason}") from None
     throughput = any(catalogue().whatifs[f.what_if].measure == "throughput" for f in fixes)
     excerpt = replayer.excerpt
-    captured = float(recorded_times(replayer.a, excerpt).mean())
+    captured = excerpt.mean(recorded_times(replayer.a, excerpt))
     same = ("of", "step_before_ms", "step_after_ms", "speedup", "bound_ms", "bound_speedup", "assumptions")
     return m.WhatIfReport(
         tool=tool,

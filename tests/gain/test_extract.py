@@ -225,7 +225,7 @@ def test_a_stretch_of_a_large_one(tmp_path: Path) -> None:
     chosen = choose_steps(analysis(export, tmp_path), limit=4)
     assert len(chosen.measured) == 3
     assert sum(i in (4, 5, 6) for i in chosen.measured) == 1
-    assert chosen.note == "3 of 10 steps were replayed, those most like the rest"
+    assert chosen.note == "3 of 10 steps were replayed, in proportion to their phases and times"
 
 
 @pytest.mark.parametrize(
