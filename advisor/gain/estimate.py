@@ -23,6 +23,7 @@ from advisor.gain.excerpt import NoReplay, Replayed, as_one_pass, choose_steps, 
 from advisor.gain.extract import Extract, extract
 from advisor.gain.fixes import apply
 from advisor.gain.inputs import Inputs, Waits
+from advisor.gain.possible import Possible, busy_ns, gpu_ns, profiler_ns
 from advisor.gain.profiler import (
     Scenario,
     corrected,
@@ -37,7 +38,6 @@ from advisor.gain.replay_ops import NoEstimate, Work
 from advisor.gain.spread import error_of_mean, error_of_ratio, ratio_noise, span
 from advisor.gain.whatifs import Fix, catalogue, constant
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.intervals import union_by
 from advisor.metrics.operations import Kind
 from advisor.metrics.phases import step_times
 from advisor.model.arrays import Array
@@ -121,18 +121,12 @@ class Replayer:
         replayed = self._replayed(fixes, scenario)
         before = self._replayed((), replace(scenario, leans=()))
         if self.unprofiled_ns is None:
-            return self._possible(before, replayed)
+            possible = self._possible
+            step, after = possible.step(before), possible.with_fixes(before, replayed)
+            lost = possible.lost(step, scenario.profiler)
+            return max(after - lost, min(after, self._bound(fixes, scenario))) if lost > 0 else after
         scaled = replayed * (self.unprofiled_ns / before) ** min(replayed / before, 1.0)
         return float(max(scaled, min(replayed, self.bound_ns(fixes, scenario))))
-
-    def _possible(self, before: float, after: float) -> float:
-        """Step time with fixes if the one without them is what it can be: between what the kernels and the
-        traced step took. What `before` was too long by goes out of the time that fixes remove, so that the
-        rest takes as long as replayed; but fixes keep `KEPT_SPEEDUP` of their speed-up (its logarithm)."""
-        step = min(max(before, self._kernels_ns), self.traced_ns)
-        if step >= before or after >= before:
-            return after * (step / before) if before > 0.0 else after
-        return min(after, step * math.pow(after / before, limits.KEPT_SPEEDUP))
 
     @cached_property
     def traced_ns(self) -> float:
@@ -142,20 +136,9 @@ class Replayer:
         return self.excerpt.mean(recorded_times(self.a, self.excerpt))
 
     @cached_property
-    def _kernels_ns(self) -> float:
-        """Time in which kernels ran in a mean step of the window, as long as they are untraced."""
-        ops, steps = self.a.ops, self.a.window_steps
-        mine = np.flatnonzero((ops.kind == Kind.KERNEL) & np.isin(self.a.steps.op_step, steps))
-        return min(self._busy_ns(mine) / self.inflation / len(steps), self.traced_ns)
-
-    def _busy_ns(self, at: Array) -> float:
-        """How long the busiest device ran these operations in the window, ns."""
-        ops, window = self.a.ops, self.a.window
-        start, end = ops.start[at], ops.end[at]
-        np.maximum(start, window.start, out=start)
-        np.maximum(start, np.minimum(end, window.end, out=end), out=end)
-        busy = union_by(ops.device[at], start, end).values()
-        return float(max((spans.total for spans in busy), default=0))
+    def _possible(self) -> Possible:
+        least = min(gpu_ns(self.a, self.inflation), self.traced_ns)
+        return Possible(least, self.traced_ns, profiler_ns(self.a) if self.excerpt.of == "step" else 0.0)
 
     def _replayed(self, fixes: Sequence[Fix], scenario: Scenario) -> float:
         key = (tuple(f.key for f in fixes), scenario)
@@ -184,7 +167,7 @@ class Replayer:
         """Time in which kernels ran on the busiest device in the measured steps, over their summed time."""
         at = self.taken.inputs.ops.at[self.times.kernels(self.taken.inputs)]
         total = float(self.a.ops.length[at].sum())
-        return self._busy_ns(at) / max(total, 1.0)
+        return busy_ns(self.a, at) / max(total, 1.0)
 
     @cached_property
     def middle(self) -> Scenario:
@@ -299,7 +282,7 @@ class Replayer:
         if self.unprofiled_ns is not None:
             return Span(low=step, mid=step, high=step).in_ms()
         wide = span(step, befores, self.noise)
-        low, high = max(wide.low, self._kernels_ns), min(wide.high, self.traced_ns)
+        low, high = max(wide.low, self._possible.gpu_ns), min(wide.high, self.traced_ns)
         return wide.replaced(low=low, high=high).in_ms()
 
     def _befores(self, ends: Sequence[Scenario]) -> list[float]:
@@ -376,6 +359,8 @@ class Replayer:
         """Scenarios at both ends of each uncertain quantity."""
         inputs, middle = self.taken.inputs, self.middle_of(fixes)
         out = []
+        if self.unprofiled_ns is None and self._possible.profiler_ns > 0:
+            out.append((replace(middle, profiler=0.0), middle))
         if self.unprofiled_ns is None and slows_host(inputs):
             out.append((replace(middle, launch=0.0), replace(middle, launch=1.0)))
         # A step without graphs shows nothing of the gap between the nodes that it would have.

@@ -18,13 +18,14 @@ from advisor.gain import limits
 from advisor.gain.excerpt import NoReplay, Replayed, host_spans, left_out
 from advisor.gain.inputs import NEVER, NONE, Calls, CallTimes, Handovers, Inputs, Joins, Ops, find_waits
 from advisor.gain.recording import recordings, step_marks
+from advisor.gain.streams import before_each, dense_streams, in_line, usual_delays
 from advisor.gain.whatifs import constant
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, Spans, joined
 from advisor.metrics.operations import Kind, Operations
 from advisor.metrics.sharing import threads_elsewhere
-from advisor.model.arrays import Array, among, begins_run, distinct, marked, median_of
-from advisor.sources.schema import MISSING, Call
+from advisor.model.arrays import Array, among, distinct, marked
+from advisor.sources.schema import Call
 
 #: Calls that issue work, wait or allocate; all others are host time.
 _ACTING = (Call.LAUNCH, Call.GRAPH_LAUNCH, Call.SYNC, Call.COPY, Call.MEMSET, Call.ALLOC, Call.FREE)
@@ -48,7 +49,7 @@ def extract(a: Analysis, excerpt: Replayed) -> Extract:
         at = at[a.ops.device[at] == a.main_device]
     if len(at) == 0:
         raise NoReplay("the steps hold no GPU operations to replay")
-    ops = _in_line(a.ops.take(at))
+    ops = in_line(a.ops.take(at))
     step = a.steps.op_step[at]
     step = np.where(excerpt.holds(step), step, NONE)
     times = _calls(a, ops, spans, elsewhere)
@@ -237,7 +238,7 @@ def _device(
     A graph run is one chain on the stream that most of it ran on: the dependencies between its nodes are
     not recorded, so the order in which they ran is kept."""
     lo = int(spans.start[0])
-    stream, count = _streams(ops, call)
+    stream, count = dense_streams(ops, call)
     placed = _placed(ops, call, stream, times)
     order = np.lexsort((ops.start, placed))
     ops, at, call, step = ops.take(order), at[order], call[order], step[order]
@@ -247,7 +248,7 @@ def _device(
     previous, same = np.empty(len(start)), np.zeros(len(start), bool)
     begun = np.where(call == NONE, ops.start, times.start[call] if len(times.row) else 0)
     stretch = _stretch(spans, begun)
-    previous[by_stream], same[by_stream], ready = _before(a, ops, stream, stretch, by_stream, count, lo)
+    previous[by_stream], same[by_stream], ready = before_each(a, ops, stream, stretch, by_stream, count, lo)
     node = same & (ops.graph_node != 0) & (call != NONE)
     has = call != NONE
     back, begun = np.full(len(start), NEVER), np.full(len(start), NEVER)
@@ -258,7 +259,7 @@ def _device(
     submitted = np.where(by_start, begun, back)
     late = start - submitted - paused.within(np.where(has, submitted, start), start)
     gap = start - previous - paused.within(previous, start)
-    typical_late, typical_gap = _typical(late, gap, submitted, previous, has & ~node & ~by_start)
+    typical_late, typical_gap = usual_delays(late, gap, submitted, previous, has & ~node & ~by_start)
     waits_for_stream = node | ~has | (previous >= submitted + typical_late)
     latency = np.where(waits_for_stream, np.minimum(late, typical_late), late)
     latency = np.where(node | ~has, NEVER, latency)
@@ -289,81 +290,6 @@ def _placed(ops: Operations, call: Array, stream: Array, times: CallTimes) -> Ar
         following = np.minimum.accumulate(np.where(bare[mine], len(times.row), call[mine]))
         placed[mine] = np.where(bare[mine], np.minimum(placed[mine], following), placed[mine])
     return np.maximum(placed, 0)
-
-
-def _before(
-    a: Analysis, ops: Operations, stream: Array, stretch: Array, by_stream: Array, count: int, lo: int
-) -> tuple[Array, Array, Array]:
-    """In stream order: end of the predecessor (before the first of a stretch, the last operation that is not
-    replayed), and whether it is of the same call; and when each stream is free."""
-    ranked = stream[by_stream]
-    ended = ops.end[by_stream].astype(float)
-    first = begins_run(ranked, stretch[by_stream])
-    ready = np.full(count, float(lo))
-    start = ops.start[by_stream].astype(float)
-    heads = np.flatnonzero(first)
-    free = np.empty(len(heads))
-    for k, head in enumerate(heads.tolist()):
-        op = by_stream[head]
-        until = int(np.searchsorted(a.ops.start, ops.start[op]))
-        earlier = slice(max(until - 4096, 0), until)
-        mine = (
-            (a.ops.stream[earlier] == ops.stream[op])
-            & (a.ops.device[earlier] == ops.device[op])
-            & (a.ops.process[earlier] == ops.process[op])
-        )
-        ends = a.ops.end[earlier][mine]
-        free[k] = min(float(ends.max()) if len(ends) else float(lo), start[head])
-    opens = begins_run(ranked[heads])
-    ready[ranked[heads][opens]] = free[opens]
-    previous = np.concatenate(([0.0], ended[:-1]))
-    previous[heads] = free
-    api = ops.api[by_stream]
-    same = np.concatenate(([False], api[1:] == api[:-1])) & ~first & (api != MISSING)
-    return previous, same, ready
-
-
-def _in_line(ops: Operations) -> Operations:
-    """Copies and memsets whose stream is not recorded are put into the stream that holds most work of the
-    device, if they run beside none of it: what follows may wait for them."""
-    stream = ops.stream.copy()
-    lost = stream == MISSING
-    for device in distinct(ops.device[lost]).tolist():
-        here = ops.device == device
-        ids, count = np.unique(stream[here & ~lost], return_counts=True)
-        if len(ids):
-            fullest = ids[count.argmax()]
-            mine, own = np.flatnonzero(here & lost), here & (stream == fullest)
-            ended = np.concatenate(([0], np.maximum.accumulate(ops.end[own])))
-            before = ended[np.searchsorted(ops.start[own], ops.end[mine])]
-            stream[mine[before <= ops.start[mine]]] = fullest
-    return replace(ops, stream=stream)
-
-
-def _streams(ops: Operations, call: Array) -> tuple[Array, int]:
-    """Dense stream of each operation, and the number of streams. The nodes of a graph run share the run's
-    main stream."""
-    process, device, stream = (ids.astype(np.int64) for ids in (ops.process, ops.device, ops.stream))
-    key = (process << 40) | (device << 32) | (stream & 0xFFFFFFFF)
-    streams, dense = np.unique(key, return_inverse=True)
-    dense = dense.astype(np.int64)
-    nodes = np.flatnonzero((ops.graph_node != 0) & (call != NONE))
-    if len(nodes) and len(streams) > 1:
-        runs, run = np.unique(call[nodes], return_inverse=True)
-        key, shape = run * len(streams) + dense[nodes], (len(runs), len(streams))
-        held = np.bincount(key, ops.length[nodes], len(runs) * len(streams)).reshape(shape)
-        dense[nodes] = held.argmax(axis=1)[run]
-    return dense, len(streams)
-
-
-def _typical(late: Array, gap: Array, submitted: Array, previous: Array, usual: Array) -> tuple[float, float]:
-    """Median time from a call's return to its operation on a free stream, and median gap between
-    two operations that were both queued; published figures where the capture shows none."""
-    free = usual & (previous < submitted)
-    typical_late = median_of(late[free]) if free.sum() >= limits.TYPICAL_OPS else constant("launch_latency")
-    queued = usual & (previous > submitted + max(typical_late, 0.0))
-    typical_gap = median_of(gap[queued]) if queued.sum() >= limits.TYPICAL_OPS else constant("stream_gap")
-    return typical_late, typical_gap
 
 
 def _joins(ops: Ops, taken: Operations) -> tuple[Joins, Ops]:

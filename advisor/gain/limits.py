@@ -26,6 +26,11 @@ LOST_RATIO = 0.05
 #: With this share of a pass that is alone in start-up, the rest is not what a warm one takes. Choice.
 COLD_RATIO = 0.10
 
+#: Copies of a stream that run beside kernels for this share of their time may all do so in an untraced step.
+#: Measured: of a copy that a program makes beside its kernels 73 % of the time lay there traced, all of it
+#: untraced (copy_beside in tests/data/pairs).
+BESIDE_RATIO = 0.5
+
 # --- what waits for what --------------------------------------------------------------------------
 
 #: An operation that starts this much later than launch and predecessor explain, and right after another

@@ -43,11 +43,14 @@ class Scenario(Struct, frozen=True):
 
     `launch`: share of the maximal cost of tracing an eager launch that is taken out; `node_gap`: from the
     captured gap between graph nodes (0) to the published one (1); `leans`: one for each fix, -1
-    pessimistic, 0 as described, 1 optimistic."""
+    pessimistic, 0 as described, 1 optimistic. `profiler`: share of the time in which the device waited for
+    the profiler that is taken out of the step: all, but in the range nothing, as the program may have had
+    work of its own meanwhile."""
 
     launch: float = 0.5
     node_gap: float = 0.5
     leans: tuple[int, ...] = ()
+    profiler: float = 1.0
 
     def lean(self, i: int) -> int:
         return self.leans[i] if i < len(self.leans) else 0
