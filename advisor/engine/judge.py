@@ -122,8 +122,9 @@ def most_severe(inference: Inference, spec: RuleSpec, scope: Scope) -> Severity:
     """The severity if the fix, if the rule names one, saves all that the cause holds."""
     terms = grading(inference, spec, scope, 1.0)
     impact = impact_of(inference, spec, scope)
-    held = max((impact.share if impact else None) or 0.0, terms.tail)
-    return severity_of(terms, held, held if spec.gain is not None or terms.measured else None)
+    held = (impact.share if impact else None) or 0.0
+    saved = held if spec.gain is not None or terms.measured else None
+    return severity_of(terms, max(held, terms.tail), saved)
 
 
 def confidence_factors(inference: Inference, spec: RuleSpec, outcome: Outcome) -> tuple[Factor, ...]:

@@ -66,12 +66,12 @@ def graded_by(gain: Gain | None) -> float | None:
 
 
 def severity_of(terms: Ranking, held: float, saved: float | None) -> Severity:
-    """By the rule's own levels, else by the share saved, else by the share `held` (at most medium, unless
-    that is lost); at most the cap."""
+    """By the rule's own levels, else by the share saved or, at most medium, by that of the slowest steps, else
+    by the share `held` (at most medium, unless that is lost); at most the cap."""
     if terms.levels is not None:
         severity = terms.levels
     elif saved is not None:
-        severity = by_share(saved)
+        severity = max(by_share(saved), least(by_share(terms.tail), "medium"), key=SEVERITIES.index)
     else:
         severity = by_share(held) if terms.lost else least(by_share(held), "medium")
     return least(severity, terms.cap)

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from advisor.facts import limits as fact_limits
-from advisor.gain import fixes_copies, fixes_device, fixes_host, limits
+from advisor.gain import fixes_copies, fixes_device, fixes_host, fixes_speed, limits
 from advisor.gain.inputs import NEVER, Inputs
 from advisor.gain.profiler import Scenario
 from advisor.gain.replay_ops import NoEstimate, Work, require
@@ -261,7 +261,8 @@ Change = Callable[[Fix, Inputs, Work, Scenario, int], Inputs]
 @cache
 def changes() -> dict[str, Change]:
     """The function of each what-if, which has its name."""
-    known = {**vars(fixes_host), **vars(fixes_copies), **vars(fixes_device), **globals()}
+    modules = fixes_host, fixes_copies, fixes_device, fixes_speed
+    known = {name: value for module in modules for name, value in vars(module).items()} | globals()
     return {name: known[name] for name in catalogue().whatifs}
 
 

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
+from advisor.model.findings import Diagnosis, Span
 from tests.scenarios.machine import GEMM, NORM, PREFILL_ATTENTION, SILU, SMS, Kernel, Machine
 from tests.scenarios.support import diagnosed, expect, severity
 
 #: A GEMM whose blocks stay: as many as the device has SMs, whatever the size.
 PERSISTENT = Kernel(GEMM.name, SMS)
 SLOWER = ("gpu-slower-at-times", "gpu-speed-drifts", "step-outliers")
+
+
+def folder(path: Path) -> Path:
+    """A new folder below the path."""
+    return Path(mkdtemp(dir=path))
+
+
+def step_after(d: Diagnosis, cause: str) -> Span:
+    """The step with the cause's fix, ms."""
+    gain = next(f.gain for f in d.findings if f.cause == cause)
+    assert gain is not None
+    assert gain.step_after_ms is not None
+    return gain.step_after_ms
 
 
 def prompts(lengths: list[int], pace: Callable[[int], float] = lambda _: 1.0) -> Machine:
@@ -43,9 +58,26 @@ def test_prompts_of_other_lengths_are_no_slower_gpu(lengths: list[int], tmp_path
     expect(diagnosed(prompts(lengths), tmp_path), "compute-bound", never=SLOWER)
 
 
-def test_a_neighbour_is_seen_among_prompts_of_one_length(tmp_path: Path) -> None:
-    d = diagnosed(prompts([4000] * 28, lambda i: 2.0 if i % 4 == 2 else 1.0), tmp_path)
-    expect(d, also=("gpu-slower-at-times",))
+@pytest.mark.parametrize("every", [3, 4])
+def test_a_neighbour_among_prompts_of_one_length_costs_what_the_fast_steps_do_not_take(
+    every: int, tmp_path: Path
+) -> None:
+    """Its fix is worth the slow steps at the speed of the others, which is that of the capture without it."""
+    beside = prompts([4000] * 29, lambda i: 2.0 if i % every == 0 and i > 1 else 1.0)
+    slow, alone = (diagnosed(m, folder(tmp_path)) for m in (beside, prompts([4000] * 29)))
+    expect(slow, "gpu-slower-at-times")
+    assert severity(slow, "gpu-slower-at-times") == "high"
+    expect(alone, never=SLOWER)
+    after, true = step_after(slow, "gpu-slower-at-times"), alone.inputs[0].step_ms
+    assert true is not None
+    assert after.low <= true <= after.high
+    assert after.mid == pytest.approx(true, rel=0.02)
+
+
+def test_a_neighbour_seldom_costs_the_slowest_steps_more_than_the_mean(tmp_path: Path) -> None:
+    """Two steps of sixty take twice as long: 3 % in the mean, all of the 99th percentile."""
+    d = diagnosed(prompts([4000] * 60, lambda i: 2.0 if i in (20, 40) else 1.0), tmp_path)
+    assert severity(d, "gpu-slower-at-times") == "medium"
 
 
 def test_a_batch_that_shrinks_is_no_faster_gpu(tmp_path: Path) -> None:
@@ -66,6 +98,19 @@ def test_a_batch_that_shrinks_is_no_faster_gpu(tmp_path: Path) -> None:
 def test_a_drift_of_the_device_leads_before_what_limits_it(tmp_path: Path) -> None:
     d = diagnosed(prompts([4000] * 40, lambda i: 1.0 + i / 100), tmp_path)
     expect(d, "gpu-speed-drifts", "compute-bound")
+
+
+@pytest.mark.parametrize("slower", [0.2, 0.6])
+def test_a_clock_that_falls_costs_what_the_first_steps_do_not_take(slower: float, tmp_path: Path) -> None:
+    """At full clock for the first third, then falling for the second and low in the last."""
+    falling = prompts([4000] * 39, lambda i: 1.0 + slower * min(max((i - 13) / 13, 0.0), 1.0))
+    d = diagnosed(falling, folder(tmp_path))
+    expect(d, "gpu-speed-drifts")
+    cool = diagnosed(prompts([4000] * 39), folder(tmp_path)).inputs[0].step_ms
+    after = step_after(d, "gpu-speed-drifts")
+    assert cool is not None
+    assert after.low <= cool <= after.high
+    assert after.mid == pytest.approx(cool, rel=0.02)
 
 
 def sampled(clock: int, dram: int = 34) -> Machine:
