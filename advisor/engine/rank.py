@@ -66,7 +66,7 @@ def graded_by(gain: Gain | None) -> float | None:
 
 
 def severity_of(terms: Ranking, held: float, saved: float | None) -> Severity:
-    """By the rule's own levels, else by the share saved or, at most medium, by that of the slowest steps, else
+    """By the rule's own levels, else by the share saved, or that of the slowest steps (at most medium), else
     by the share `held` (at most medium, unless that is lost); at most the cap."""
     if terms.levels is not None:
         severity = terms.levels

@@ -1,4 +1,4 @@
-"""What-ifs on the speed of the GPU: kernels that take longer in some steps than in others, or more and more."""
+"""What-ifs on the speed of the GPU: kernels that take longer in some steps, or more and more."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def _drifting(a: Analysis) -> tuple[Array, Array]:
 
 
 def _shorter(work: Work, mine: Array, fast: Array, quantile: float) -> Array:
-    """What remains of the time of each of these replayed kernels: a quantile of the mean call of its kernel in
-    a fast step, over that of the mean call in its own step; at most 1."""
+    """What remains of the time of each of these replayed kernels: a quantile of the mean call of its kernel
+    in a fast step, over that of the mean call in its own step; at most 1."""
     a = work.a
     kernels = a.kernels(a.main_device)
     group = dense(call_key(kernels.name, kernels.shape))[1]

@@ -86,7 +86,7 @@ LOOKUPS_REMAINS = 0.75, 0.5, 0.25
 ATTENTION_REMAINS = 1.0, 0.5, 0.25
 #: The same without tensor cores. Choice.
 SLOW_ATTENTION_REMAINS = 1.0, 1.0, 0.5
-#: Where the GPU is as fast as in its fast steps: a call takes this quantile of what calls take in these. Choice.
+#: Where the GPU is as fast as in its fast steps, a call takes this quantile of what calls take there. Choice.
 FAST_STEPS_QUANTILE = 0.75, 0.5, 0.25
 #: Gaps between nodes of a graph. Choice.
 NODE_GAPS_REMAIN = 0.9, 0.75, 0.0
