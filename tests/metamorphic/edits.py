@@ -190,6 +190,50 @@ def run_again(pause: int, process: int = 0, *, anew: bool = False) -> Edit:
     return edit
 
 
+def window_again(gpu: tuple[int, int], host: tuple[int, int], times: int) -> Edit:
+    """Only the rows of a window (what ran on the GPU in [start, end), the calls that issued it and what the
+    host did meanwhile), so often in a row: times and ids of calls are moved on each time."""
+
+    def edit(db: Db) -> None:
+        held, (start, end) = set(tables(db)), gpu
+        work = [t for t in (KERNEL, MEMCPY, "CUPTI_ACTIVITY_KIND_MEMSET") if t in held]
+        ids = {
+            name: " UNION ".join(f'SELECT correlationId FROM "{t}" WHERE {where}' for t in work)
+            for name, where in (
+                ("mine", f"start >= {start} AND start < {end}"),
+                ("others", f"NOT (start >= {start} AND start < {end})"),
+            )
+        }
+        for name, query in ids.items():
+            db.execute(f"CREATE TEMP TABLE {name} AS SELECT DISTINCT correlationId AS id FROM ({query})")
+        meanwhile = f"start >= {host[0]} AND start < {host[1]}"
+        issued = "correlationId IN (SELECT id FROM mine)"
+        kept = dict.fromkeys(work, f"start >= {start} AND start < {end}")
+        kept[RUNTIME] = f"{issued} OR {meanwhile} AND correlationId NOT IN (SELECT id FROM others)"
+        kept["GPU_METRICS"] = f"timestamp >= {start} AND timestamp < {end}"
+        for table in {t for t, _ in each(db, "start", "timestamp")}:
+            time = "start" if "start" in columns(db, table) else "timestamp"
+            other = f"{time} >= {host[0]} AND {time} < {host[1]}"
+            if "end" in columns(db, table):
+                other += f' AND ("end" IS NULL OR "end" <= {max(host[1], end)})'
+            db.execute(f'DELETE FROM "{table}" WHERE NOT ({kept.get(table, other)})')
+        top = 1 + max(
+            int(db.execute(f'SELECT coalesce(max(correlationId), 0) FROM "{t}"').fetchone()[0])
+            for t, _ in each(db, "correlationId")
+        )
+        for table in {t for t, _ in each(db, *TIMES)}:
+            names = [r[1] for r in db.execute(f'PRAGMA table_info("{table}")') if not r[5]]
+            quoted = ",".join(f'"{n}"' for n in names)
+            db.execute(f'CREATE TEMP TABLE rows_of AS SELECT {quoted} FROM "{table}"')
+            for i in range(1, times):
+                later = dict.fromkeys(TIMES, i * (end - start)) | {"correlationId": i * top}
+                values = ",".join(f'"{n}" + {later[n]}' if n in later else f'"{n}"' for n in names)
+                db.execute(f'INSERT INTO "{table}" ({quoted}) SELECT {values} FROM rows_of')
+            db.execute("DROP TABLE rows_of")
+
+    return edit
+
+
 def with_bystander(db: Db) -> None:
     """Another process that pushes ranges and never uses the GPU."""
     thread, start, end = feeder(db), *span(db)
