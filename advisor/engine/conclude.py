@@ -183,6 +183,7 @@ def finding_of(
             Alternative(
                 action=item.id,
                 text=_action(inference, spec, item, sure, scope),
+                condition=None if sure else item.if_unknown,
                 effort=item.effort,
                 what_if=None if item.gain is None else item.gain.what_if,
                 gain=_asked(item.gain),
@@ -246,7 +247,14 @@ def _advice(inference: Inference, rule: CompiledRule, scope: Scope) -> tuple[Adv
             verify = Verify(fact=asked.fact, expect=asked.expect, now=now, unit=unit)
         action = _action(inference, rule.spec, item, sure, scope)
         condition = None if sure else item.if_unknown
-        advice = Advice(id=item.id, action=action, condition=condition, effort=item.effort, verify=verify)
+        advice = Advice(
+            id=item.id,
+            action=action,
+            condition=condition,
+            effort=item.effort,
+            verify=verify,
+            gain=_asked(item.gain),
+        )
         found.append(advice)
     return tuple(a for a in found if UNKNOWN not in a.action) or tuple(found)
 

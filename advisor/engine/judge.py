@@ -13,7 +13,7 @@ from advisor.engine.values import STEP_COUNT, Placeholder, Shown, render
 from advisor.model.explanation import Factor
 from advisor.model.facts import Fact, Scope
 from advisor.model.findings import ConditionDoc, Finding, Impact, Severity
-from advisor.model.gain import LEAST, Gain, Prediction, Ranking
+from advisor.model.gain import EFFORTS, LEAST, Advice, Alternative, Gain, Prediction, Ranking
 from advisor.model.numbers import percent
 from advisor.model.rules import Doubt, ImpactSpec, RuleSpec
 
@@ -200,10 +200,53 @@ def predicted(finding: Finding, prediction: Prediction) -> Finding:
     def of(wanted: Gain | None) -> Gain | None:
         return next((found for ask, found in prediction.others if ask == wanted), None)
 
-    asked = (o.replaced(gain=of(o.gain)) for o in finding.alternatives)
-    others = (o for o in asked if o.gain is None or o.gain.speedup is None or o.gain.speedup.mid >= LEAST)
-    found = finding.replaced(gain=prediction.gain, alternatives=tuple(others))
+    others = [o.replaced(gain=of(o.gain)) for o in finding.alternatives]
+    advice = [a.replaced(gain=of(a.gain)) for a in finding.recommendations]
+    gain, advice = _largest_first(prediction.gain, [a for a in advice if _wins(a.gain)] or advice)
+    others = [o for o in others if _wins(o.gain)]
+    if better := _better(gain, advice, others):
+        others.remove(better)
+        kept = advice[0] if advice[0].gain else advice[0].replaced(gain=gain)
+        first = Advice(id=better.action, action=better.text, effort=better.effort, gain=better.gain)
+        assert better.gain is not None
+        gain, advice = better.gain, [first, kept, *advice[1:]]
+    found = finding.replaced(gain=gain, recommendations=tuple(advice), alternatives=tuple(others))
     return found.replaced(message=f"{found.message} {prediction.doubt}") if prediction.doubt else found
+
+
+def _wins(gain: Gain | None) -> bool:
+    """Whether a fix gains anything here, as far as that is known."""
+    return gain is None or gain.speedup is None or gain.speedup.mid >= LEAST
+
+
+def _largest_first(gain: Gain, advice: Sequence[Advice]) -> tuple[Gain, list[Advice]]:
+    """The recommendations, those with estimates of their own by what they gain, then by effort, in the places
+    that these have; and the gain of the finding: that of the first one."""
+    own = [i for i, a in enumerate(advice) if a.gain is not None]
+    ordered, placed = sorted((advice[i] for i in own), key=_by_gain), list(advice)
+    for i, item in zip(own, ordered, strict=True):
+        placed[i] = item
+    first = placed[0].gain if placed else None
+    return (gain if first is None or first.speedup is None else first), placed
+
+
+def _by_gain(advice: Advice) -> tuple[float, int]:
+    speedup = None if advice.gain is None else advice.gain.speedup
+    return -(speedup.mid if speedup else 0.0), EFFORTS.index(advice.effort)
+
+
+def _better(gain: Gain, advice: Sequence[Advice], others: Sequence[Alternative]) -> Alternative | None:
+    """The alternative that gains most, if that is more than the finding's fix gains, at no more effort."""
+    if not advice or gain.speedup is None:
+        return None
+    known = [
+        (o.gain.speedup.mid, o)
+        for o in others
+        if o.gain is not None and o.gain.speedup is not None and o.gain.measure == gain.measure
+        if o.condition is None and EFFORTS.index(o.effort) <= EFFORTS.index(advice[0].effort)
+    ]
+    most, best = max(known, key=lambda pair: pair[0], default=(0.0, None))
+    return best if most > gain.speedup.mid else None
 
 
 def as_sure(finding: Finding) -> Finding:

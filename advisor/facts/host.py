@@ -26,6 +26,7 @@ from advisor.metrics.phases import (
 )
 from advisor.metrics.waited import (
     EVENT_CALLS,
+    LOCKS,
     SLEEP_CALLS,
     SLEEPS,
     calls_by,
@@ -46,7 +47,6 @@ from advisor.sources.schema import DTOH, MISSING, PAGEABLE, Call
 #: Calls that wait for events on descriptors, for a connection, a message or a time (man-pages, section 2).
 _EVENT_WAITS = os_calls(EVENT_CALLS, SLEEP_CALLS)
 #: Calls that wait for another thread (pthreads(7), sem_overview(7)).
-_LOCKS = os_calls(r"(?:futex|pthread_(?:mutex|rwlock|spin|cond|barrier|join)|sem_(?:timed|clock)?wait)\w*")
 #: Calls that build, change or destroy graphs, and those of them that occur once a graph.
 #: Calls that allocate, lock or release memory of the host.
 LOCKS_PAGES = re.compile(r"Host(?:Alloc|Register|Unregister)|MallocHost|FreeHost|MemAllocHost")
@@ -283,7 +283,7 @@ def _os_calls(a: Analysis, thread: int, loop: int, budget: DeviceBudget, out: Fa
     if not (total := float(time.sum())):
         return
     waits, sleeps, locks = (
-        np.array([bool(kind.fullmatch(n)) for n in names]) for kind in (_EVENT_WAITS, SLEEPS, _LOCKS)
+        np.array([bool(kind.fullmatch(n)) for n in names]) for kind in (_EVENT_WAITS, SLEEPS, LOCKS)
     )
     blocked = intersect(a.states.os.get(thread, EMPTY), Spans(budget.gaps.start, budget.gaps.end))
     inside = enclosed(a, thread, blocked)

@@ -175,7 +175,8 @@ class Gains:
             return own.prediction(finding)
         gain = self._gain(finding, finding.gain) or Gain(reason=no_estimate(finding.cause))
         gain = gain.replaced(why_more=self._why_more(finding, gain))
-        others = ((o.gain, self._gain(finding, o.gain)) for o in finding.alternatives)
+        asked = [a.gain for a in finding.recommendations] + [o.gain for o in finding.alternatives]
+        others = ((ask, self._gain(finding, ask)) for ask in asked if ask is not None)
         return Prediction(gain, tuple(others), self._perhaps_traced(gain))
 
     def _of(self, finding: Finding) -> Gains:

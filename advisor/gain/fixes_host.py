@@ -13,7 +13,7 @@ from advisor.gain.whatifs import Fix, constant
 from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.operations import Kind
 from advisor.metrics.other_calls import costly_calls, graph_builds
-from advisor.metrics.waited import kv_transfers
+from advisor.metrics.waited import kv_transfers, os_spans
 from advisor.model.arrays import Array, among, distinct, marked, median_of
 from advisor.sources.schema import DTOH, Call
 
@@ -277,8 +277,7 @@ def remove_host_gap(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
     if lean < 0 and fix.params["may_stay"] == "yes":
         return inputs
     if fix.params["what"] == "os":
-        reason = "no blocking calls into the operating system were recorded on these threads"
-        changed = _explained_away(inputs, "os", reason)
+        changed = _without_os_calls(inputs, work, str(fix.params["calls"]))
     elif fix.params["what"] == "calls":
         changed = _with_host_time(inputs, calls.pre - _in_costly_calls(inputs, work))
     elif fix.params["what"] == "transfers":
@@ -294,6 +293,22 @@ def remove_host_gap(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
     if fix.params["how"] == "moved" and lean <= 0:
         changed = replace(changed, beside=max(before.beside, _moved(before, changed, work)))
     return launched_ahead(fix, changed, work, all_waits=lean > 0)
+
+
+def _without_os_calls(inputs: Inputs, work: Work, kind: str) -> Inputs:
+    """The inputs without the time in which a thread is in blocking calls of one kind into the operating
+    system, or of any."""
+    calls = inputs.calls
+    if kind == "any":
+        reason = "no blocking calls into the operating system were recorded on these threads"
+        return _explained_away(inputs, "os", reason)
+    held = np.zeros(len(calls))
+    for thread in work.a.states.os:
+        held += _inside(inputs, work, thread, os_spans(work.a, thread, kind))
+    held = require(
+        np.minimum(held, calls.os), f"no such calls ({kind}) come before a call of the replayed steps"
+    )
+    return _with_host_time(inputs, calls.pre - held, os=calls.os - held)
 
 
 def _moved(before: Inputs, after: Inputs, work: Work) -> float:

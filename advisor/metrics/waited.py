@@ -16,7 +16,7 @@ from advisor.knowledge.files import step_patterns
 from advisor.metrics import limits
 from advisor.metrics.analysed import Analysed
 from advisor.metrics.budget import DeviceBudget
-from advisor.metrics.intervals import Coverage, Spans, joined, union
+from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, joined, union
 from advisor.metrics.kernels import dense, heaviest
 from advisor.metrics.operations import Kind, call_keys, calls_named, join, of_copies
 from advisor.metrics.workload import OF_OWN_INPUTS
@@ -215,6 +215,8 @@ def os_calls(*kinds: str) -> re.Pattern[str]:
 
 
 SLEEPS = os_calls(SLEEP_CALLS)
+#: Calls that wait until another thread lets go or signals.
+LOCKS = os_calls(r"(?:futex|pthread_(?:mutex|rwlock|spin|cond|barrier|join)|sem_(?:timed|clock)?wait)\w*")
 #: Calls that ask CUDA whether work is done.
 _QUERIES = re.compile(r"(?:Event|Stream)Query")
 
@@ -276,6 +278,19 @@ def os_time(a: Analysed, thread: int, spans: Spans) -> tuple[list[str], Array]:
     inside = Coverage(spans).within(calls["start"][mine], calls["end"][mine])
     ids, of_call = dense(calls["name_id"][mine])
     return a.trace.texts(ids.tolist()), np.bincount(of_call, inside, minlength=len(ids))
+
+
+def os_spans(a: Analysed, thread: int, kind: str) -> Spans:
+    """When a thread is in operating-system calls that block, of one kind: `sleep`, `lock`, or `io` for all
+    others."""
+    calls = a.trace.columns("host_calls", ("start", "end", "thread", "name_id"))
+    ids, of_call = dense(calls["name_id"])
+    names = a.trace.texts(ids.tolist())
+    sleeps, locks = (np.array([bool(p.fullmatch(n)) for n in names], bool) for p in (SLEEPS, LOCKS))
+    of_kind = {"sleep": sleeps, "lock": locks, "io": ~sleeps & ~locks}[kind]
+    mine = (calls["thread"] == thread) & of_kind[of_call]
+    spans = union(calls["start"][mine], calls["end"][mine])
+    return intersect(a.states.os.get(thread, EMPTY), spans)
 
 
 # --- gaps in which the host computes on what the GPU hands it, and hands the result back ----------

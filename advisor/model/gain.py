@@ -48,6 +48,8 @@ WORTH = 0.03
 HOLDS_MUCH = 0.10
 #: Reports print a smaller speed-up as 1.00 x: an alternative that gains no more is not offered.
 LEAST = 1.005
+#: Efforts of fixes, the least first.
+EFFORTS = ("low", "medium", "high")
 #: A fix saves at most what its cause holds, and usually less: without an estimate this part of it counts.
 HELD_FACTOR = 0.3
 #: A fix that may save less than half of its estimate counts for this part of its score: convention. With a
@@ -220,7 +222,8 @@ class Verify(Frozen):
 class Advice(Frozen):
     """One recommendation of a finding; `title` is the action in a few words, `sentence` with
     object and reason, `condition` what has to hold
-    for it and the capture does not show (`action` begins with it)."""
+    for it and the capture does not show (`action` begins with it), `gain` what it would gain by itself, if
+    that is not the gain of the finding."""
 
     id: str
     title: str = ""
@@ -230,13 +233,16 @@ class Advice(Frozen):
     options: tuple[Option, ...] = ()
     effort: Literal["low", "medium", "high"] = "medium"
     verify: Verify | None = None
+    gain: Gain | None = None
 
 
 class Alternative(Frozen):
-    """An alternative fix: `action` is its key, `gain` what it would gain, if a what-if exists."""
+    """An alternative fix: `action` is its key, `gain` what it would gain, if a what-if exists, `condition` as
+    of `Advice`."""
 
     action: str
     text: str
+    condition: str | None = None
     what_if: str | None = None
     gain: Gain | None = None
     effort: Literal["low", "medium", "high"] = "medium"

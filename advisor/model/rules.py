@@ -293,7 +293,10 @@ class Action(Strict):
 
 
 class Recommendation(Action):
+    """`gain`: what this action by itself would gain, where it is a part of what the rule's own fix does."""
+
     verify: VerifySpec | None = None
+    gain: GainSpec | None = None
 
 
 class Alternative(Action):

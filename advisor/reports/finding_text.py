@@ -92,24 +92,30 @@ def _parts(found: Finding, has_steps: bool, detail: Detail, shown: Shown, clock:
         else:
             yield b.Labelled("where", f"as in {before}")
     for advice in found.recommendations:
-        text = f"{advice.action.rstrip('.')} (effort {advice.effort})"
+        text = f"{advice.action.rstrip('.')} ({', '.join(_notes(advice.effort, advice.gain))})"
         verify = verify_text(advice.verify) if advice.verify is not None else ""
         yield b.Do(text, *_option_lines(advice.options, found.rank, shown), verify)
     known = {advice.id for advice in found.recommendations}
     for other in found.alternatives:
-        notes, gain = [f"effort {other.effort}"], other.gain
-        if gain is not None and gain.speedup is not None:
-            tokens = f" in {gain.per}s/s" if gain.measure == "throughput" else ""
-            by = f" by what-if {gain.what_if}{params_text(gain.params)}"
-            notes.insert(0, times_text(gain.speedup) + tokens + by)
-        elif other.action in known:
+        if (other.gain is None or other.gain.speedup is None) and other.action in known:
             continue
-        text = f"{other.text.rstrip('.')} ({', '.join(notes)})"
+        text = f"{other.text.rstrip('.')} ({', '.join(_notes(other.effort, other.gain))})"
         yield b.Do(text, *_option_lines(other.options, found.rank, shown), label="or")
     explains = dict.fromkeys(f"{s.code} {s.cause}" for s in found.explains)
     yield from b.labelled(("explains", ", ".join(explains)))
     for i, r in enumerate(r for r in found.references if r.url):  # what a reader can open
         yield b.Labelled("" if i else "see", r.title or r.id, r.url or "")
+
+
+def _notes(effort: str, gain: Gain | None) -> list[str]:
+    """What a fix gains by itself, where that is estimated, and its effort."""
+    notes = [f"effort {effort}"]
+    if gain is not None and gain.speedup is not None:
+        tokens = f" in {gain.per}s/s" if gain.measure == "throughput" else ""
+        notes.insert(
+            0, f"{times_text(gain.speedup)}{tokens} by what-if {gain.what_if}{params_text(gain.params)}"
+        )
+    return notes
 
 
 def _saves(found: Finding) -> str:
