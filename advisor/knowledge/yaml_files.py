@@ -7,7 +7,6 @@ files of users, where few lines could become any amount of data.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +16,6 @@ import yaml
 from msgspec import Struct, field
 
 from advisor.errors import InputError, one_line
-from advisor.numerals import read_float, read_int
 from advisor.reading import MOST_WRITTEN_BYTES, read_text
 
 MAX_DEPTH = 50
@@ -180,7 +178,6 @@ def _build(node: yaml.Node, source: Source, seen: set[int] | None) -> Any:
 def _scalar(text: str) -> Any:
     if text in _CONSTANTS:
         return _CONSTANTS[text]
-    if _INT.match(text) or _FLOAT.match(text):
-        number = read_int(text) if _INT.match(text) else read_float(text)
-        return math.inf if number is None else number
-    return text
+    if _INT.match(text):
+        return int(text) if len(text) < 40 else float("inf")
+    return float(text) if _FLOAT.match(text) else text

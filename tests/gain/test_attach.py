@@ -188,10 +188,10 @@ def test_the_gain_decides_the_rank(tmp_path: Path) -> None:
 def test_together_in_order(tmp_path: Path) -> None:
     """Host code goes piece by piece, the wait behind it with the last one."""
     some = gains(scenes.waiting(gc=20), tmp_path)
-    listed = [finding("HST102"), finding("HST101"), finding("LCH104"), finding("UTL107")]
+    listed = [finding("HST102"), finding("HST101"), finding("HST106"), finding("UTL107")]
     found = some.combined(some.with_gains(listed))
     assert found is not None
-    # LCH104 names the same fix as HST101, and a larger batch is no latency fix.
+    # HST106 names the same fix as HST101, and a larger batch is no latency fix.
     assert [s.code for s in found.steps] == ["HST102", "HST101"]
     gc, gap = found.steps
     assert gc.step_before_ms == pytest.approx(0.162)

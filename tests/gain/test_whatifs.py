@@ -66,7 +66,7 @@ def test_fixes_as_typed(text: str, name: str, params: dict[str, str]) -> None:
         ("batch:=8", "NAME:param=value"),
         ("batch:n=many", "expected a number"),
         ("batch:n=-1", "from 1 to 4096"),
-        ("batch:n=nan", "from 1 to 4096"),
+        ("batch:n=nan", "expected a number"),
         ("batch:n=1e300", "from 1 to 4096"),
         ("batch:n=2:n=3", "gives n twice"),
         ("overlap_communication:overlap=1.5", "from 0 to 1"),
