@@ -1,0 +1,86 @@
+"""One fix has one gain, of any capture: headline, table and what-if state the same, no time is won twice, and
+nothing ends below what the GPU needs. Estimates read the middle of their range."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from advisor.errors import AdvisorError
+from advisor.model.findings import Diagnosis, Finding
+from advisor.model.gain import saved_by
+from advisor.pipeline.explain import whatif
+from tests import captures as captured
+from tests.captures import each
+from tests.test_ticks import captures
+
+CAPTURES = pytest.mark.parametrize("path", each(captures()))
+#: What rounding of a replay may differ by, as a share of the step.
+ROUNDING = 1e-6
+
+
+def diagnosed(path: Path) -> Diagnosis:
+    try:
+        return captured.diagnosed(path)
+    except AdvisorError as error:
+        pytest.skip(f"not a capture of one trace: {error}")
+
+
+def estimated(d: Diagnosis) -> list[Finding]:
+    """Findings whose fix makes a step shorter, by how much is estimated."""
+    return [
+        f
+        for f in d.findings
+        if f.gain is not None and f.gain.measure == "latency" and f.gain.speedup is not None
+    ]
+
+
+@CAPTURES
+def test_what_a_fix_saves_is_the_middle_of_its_range(path: Path) -> None:
+    for f in estimated(diagnosed(path)):
+        assert f.gain is not None
+        assert f.gain.speedup is not None
+        assert f.gain.alone == pytest.approx(saved_by(f.gain.speedup), abs=ROUNDING), f.code
+        if f.gain.after_first is not None and f.gain.joint is None:
+            assert f.gain.after_first <= f.gain.alone + ROUNDING, f.code
+
+
+@CAPTURES
+def test_the_headline_saves_what_its_finding_saves(path: Path) -> None:
+    d = diagnosed(path)
+    if d.headline is None or d.headline.saves is None:
+        return
+    led = [f for f in estimated(d) if f.code == d.headline.code]
+    joint = [f.gain.joint for f in led if f.gain is not None and f.gain.joint is not None]
+    saved = [f.gain.alone for f in led if f.gain is not None] + [saved_by(j.speedup) for j in joint]
+    assert any(d.headline.saves == pytest.approx(s, abs=ROUNDING) for s in saved), d.headline
+
+
+@CAPTURES
+def test_together_is_what_its_rows_win_one_after_the_other(path: Path) -> None:
+    together = diagnosed(path).combined
+    if together is None:
+        return
+    left = together.step_before_ms.mid
+    for step in together.steps:
+        assert step.step_before_ms == pytest.approx(left, rel=ROUNDING), step
+        left = step.step_after_ms
+        assert step.bound_ms <= step.step_after_ms * (1 + ROUNDING), step
+    assert together.step_after_ms.mid == pytest.approx(left, rel=ROUNDING)
+    assert together.bound_ms.mid <= together.step_after_ms.mid * (1 + ROUNDING)
+
+
+@CAPTURES
+def test_a_what_if_states_the_gain_of_its_finding(path: Path) -> None:
+    found = estimated(diagnosed(path))
+    if not found or len({f.scope.device for f in found}) > 1:  # a device of its own has a step of its own
+        return
+    gain = found[0].gain
+    assert gain is not None
+    assert gain.what_if is not None
+    fix = ":".join((gain.what_if, *(f"{name}={value}" for name, value in gain.params.items())))
+    report = whatif(path, fix)
+    assert report.step_before_ms == gain.step_before_ms
+    assert report.step_after_ms == gain.step_after_ms
+    assert report.speedup == gain.speedup
