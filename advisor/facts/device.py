@@ -314,6 +314,15 @@ def _grids(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> N
         "kernel.small_skinny_ratio": duration[small & skinny].sum() / max(duration[skinny].sum(), 1),
         "kernel.several_waves_ratio": min(duration[heavy & waves].sum() / busy, 1.0),
     }
+    threads = a.trace.columns("kernels", ("threads",))["threads"][a.ops.row[kernels.at]]
+    if (threads > 0).all():
+        lanes = (threads < limits.WARP) & compute
+        out |= {
+            "kernel.sub_warp_window_ratio": min(float(duration[lanes].sum()), busy) / window,
+            "kernel.sub_warp_threads": int(threads[lanes][np.argmax(duration[lanes])])
+            if lanes.any()
+            else None,
+        }
     if (alone := small & (blocks == 1)).any():
         out |= {"kernel.one_block_ratio": duration[alone].sum() / duration[small].sum()}
 

@@ -83,6 +83,8 @@ AT_LIMIT_RATIO = 0.97
 QUARTER_SAMPLES = 3
 #: A sample counts as communication if collectives run for at least this share of it. Choice: half.
 COMMUNICATING_RATIO = 0.5
+#: Threads that an SM runs together: a block of fewer leaves lanes without work. NVIDIA's programming guide.
+WARP = 32
 #: Transfers between two processes take as long as this quantile of the calls; what is above it is waiting.
 #: Choice: a stage of a pipeline sends as often as it receives, and waits in one of the two.
 SHORT_TRANSFERS = 0.25

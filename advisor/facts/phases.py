@@ -303,6 +303,7 @@ def pass_facts(a: Analysis, device: int, out: FactWriter) -> None:
         "kernel.adapter_count_ratio": adapting.mean(),
         "kernel.kv_combine_window_ratio": held(combining) / window,
         "kernel.full_split_window_ratio": held(full_splits(a, device)) / window,
+        "kernel.prompt_split_window_ratio": held(full_splits(a, device, prompts=True)) / window,
         "kernel.widened_operands": " and ".join(what for what, found in operands if found) or None,
         "kernel.attention_pieces_window_ratio": held(pieces.inner) / window,
         "kernel.cache_reorder_window_ratio": held(cache_reorders(a, *placed).of) / window,

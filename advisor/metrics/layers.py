@@ -360,8 +360,9 @@ def in_norms(a: _ByKernels, found: Layers) -> Array:
     return np.asarray(mask[a.op_name[found.at]] & (a.ops.kind[found.at] == Kind.KERNEL))
 
 
-def full_splits(a: _ByKernels, device: int) -> Array:
-    """Which kernels of a device are split-KV attention that has no need to split: [kernels], bool.
+def full_splits(a: _ByKernels, device: int, *, prompts: bool = False) -> Array:
+    """Which kernels of a device are split-KV attention that has no need to split, or only those for
+    `prompts`: [kernels], bool.
 
     FlashAttention-2 puts blocks of 64 to 128 queries along x: a second block means a prompt. Along y and z
     are sequences, heads and splits: where nothing adds up splits there are none, and as many blocks as SMs
@@ -372,6 +373,6 @@ def full_splits(a: _ByKernels, device: int) -> Array:
         return splitting
     columns = a.trace.columns("kernels", ("grid_x",))["grid_x"][a.ops.row[kernels.at]]
     full = columns >= _PROMPT_BLOCKS
-    if sms and not a.names.mask(is_combining)[kernels.name].any():
+    if sms and not prompts and not a.names.mask(is_combining)[kernels.name].any():
         full = full | (kernels.blocks >= sms)
     return np.asarray(splitting & full)

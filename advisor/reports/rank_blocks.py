@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from advisor.model.facts import Cell
 from advisor.model.findings import Diagnosis
+from advisor.model.gain import WORTH
 from advisor.model.numbers import column, percent
 from advisor.reports.blocks import Block, Grid, Heading, first
 
@@ -43,9 +44,11 @@ def ranks(diagnosis: Diagnosis, limit: int | None = None) -> Iterator[Block]:
 
 
 def waiting(diagnosis: Diagnosis, limit: int) -> str:
-    """``rank 7 causes 44.7 % of the waiting in collectives, rank 5 30.8 %``: at most `limit` ranks."""
+    """``rank 7 causes 44.7 % of the waiting in collectives, rank 5 30.8 %``: at most `limit` ranks; empty
+    where waiting takes less than is worth a fix."""
     table = diagnosis.tables.get("ranks")
-    if table is None or len(table.rows) < 2:
+    waits = next((f.value for f in diagnosis.facts if f.name == "ranks.wait_window_ratio"), None)
+    if table is None or len(table.rows) < 2 or (isinstance(waits, float) and waits < WORTH):
         return ""
     rank, causes = (table.columns.index(name) for name in ("rank", "causes:ratio"))
     cells = [(row[causes], row[rank]) for row in table.rows]

@@ -104,6 +104,18 @@ def test_kernels_of_one_block(tmp_path: Path) -> None:
     expect_values(built(e, tmp_path), {"kernel.one_block_ratio": 0.75, "kernel.small_grid_ratio": 80 / 180})
 
 
+def test_blocks_smaller_than_a_warp(tmp_path: Path) -> None:
+    """Steps of 1 ms: 300 us with four threads a block, 100 with 31, 200 with 32."""
+    e = Export().gpu().process(1)
+    for i in range(20):
+        t = at = i * STEP
+        e.range(f"step {i}", t, t + 900 * US)
+        for k, (threads, length) in enumerate(((4, 300), (31, 100), (32, 200))):
+            e.launch(t + k * 10 * US, 5 * US, f"k{k}", at + 50 * US, length * US, block=(threads, 1, 1))
+            at += length * US
+    expect_values(built(e, tmp_path), {"kernel.sub_warp_window_ratio": 0.4, "kernel.sub_warp_threads": 4})
+
+
 def test_how_kernels_are_launched(tmp_path: Path) -> None:
     """Of 100 us a step, 40 in clusters of two blocks, 10 launched cooperatively. The last of four kernels
     begins 5 us before the one before it ends; one of another stream that does so does not count."""
@@ -1200,7 +1212,10 @@ def test_split_attention_that_need_not_split(tmp_path: Path) -> None:
             name = "void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 64, 4>>(T)"
             e.launch(t + k * 10 * US, 5 * US, name, at, length * US, grid=grid)
             at += length * US
-    expect_values(built(e, tmp_path), {"kernel.full_split_window_ratio": 0.140})
+    expect_values(
+        built(e, tmp_path),
+        {"kernel.full_split_window_ratio": 0.140, "kernel.prompt_split_window_ratio": 0.100},
+    )
 
 
 def of_two_processes(start_us: int, length_us: int) -> Export:

@@ -27,6 +27,34 @@ from tests.scenarios.machine import (
 )
 from tests.scenarios.support import HOST_SIDE, diagnosed, expect, fact, ranked, severity
 
+
+def in_blocks(threads: int, blocks: int = 4_000, us: float = 730) -> Machine:
+    """Steps of a simulation: a kernel of so many threads a block beside others of 256."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"iteration {i}"):
+            m.launch(Kernel("advect_particles(float*, int)"), us, grid=(blocks, 1, 1), block=(threads, 1, 1))
+            for _ in range(3):
+                m.launch(Kernel("reduce_cells(float*, int)"), 90, block=(256, 1, 1))
+            m.wait()
+    return m
+
+
+@pytest.mark.parametrize(("threads", "graded"), [(1, "high"), (4, "high"), (16, "medium")])
+def test_blocks_smaller_than_a_warp(tmp_path: Path, threads: int, graded: str) -> None:
+    d = diagnosed(in_blocks(threads), tmp_path)
+    expect(d, "blocks-below-a-warp", never=("launch-bound", "host-gap"))
+    assert severity(d, "blocks-below-a-warp") == graded
+    assert fact(d, "kernel.sub_warp_threads") == threads
+    assert d.findings[0].recommendations[0].id == "larger-blocks"
+
+
+@pytest.mark.parametrize(("threads", "us"), [(32, 730), (128, 730), (4, 25)])
+def test_blocks_of_a_warp_or_little_time_in_smaller_ones(tmp_path: Path, threads: int, us: float) -> None:
+    d = diagnosed(in_blocks(threads, us=us), tmp_path)
+    assert "blocks-below-a-warp" not in {f.cause for f in d.findings}
+
+
 TOP_K = Kernel("void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>(float*)")
 SGEMM = Kernel("ampere_sgemm_128x64_tn")
 AMPERE = Kernel("cutlass_80_tensorop_bf16_s16816gemm_bf16_128x128_64x3_nn_align8")

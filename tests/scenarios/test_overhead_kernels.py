@@ -193,11 +193,14 @@ def with_splits(grid: tuple[int, int, int], us: float, *after: tuple[Kernel, flo
     return m
 
 
-@pytest.mark.parametrize("grid", [(64, 1, 32), (1, 64, 8)])
-def test_split_attention_for_prompts_or_full_batches(tmp_path: Path, grid: tuple[int, int, int]) -> None:
-    """64 blocks of queries of one prompt; or one block each of 64 sequences with 8 heads, on 132 SMs."""
+@pytest.mark.parametrize(("grid", "graded"), [((64, 1, 32), "medium"), ((1, 64, 8), "info")])
+def test_split_attention_for_prompts_or_full_batches(
+    tmp_path: Path, grid: tuple[int, int, int], graded: str
+) -> None:
+    """64 blocks of queries of one prompt; or one block each of 64 sequences with 8 heads, on 132 SMs: decode
+    over a paged cache takes this kernel always, so that is a note."""
     d = diagnosed(with_splits(grid, 110), tmp_path)
-    assert severity(d, "split-kv-for-full-work") == "medium"
+    assert severity(d, "split-kv-for-full-work") == graded
     assert fact(d, "kernel.full_split_window_ratio") == pytest.approx(110 / 410, rel=0.05)
 
 
