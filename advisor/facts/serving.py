@@ -72,8 +72,11 @@ def speculation_facts(a: Analysis, device: int, out: FactWriter, acceptance: flo
     calls = a.trace.columns("api_calls", ("start", "thread"))
     issued, thread = (values[a.ops.api[at]] for values in calls.values())
     length, (first, last), times = a.ops.length[at].astype(float), a.host_window, dict[str, float]()
-    for part in ("draft", "verify"):
-        rows = a.ranges.rows([i for i, found in parts.items() if found == part])
+    names = {"draft": "draft", "verify": "verify" if "verify" in parts.values() else "forward"}
+    if "draft" not in parts.values() and names["verify"] == "forward":
+        return
+    for part, name in names.items():
+        rows = a.ranges.rows([i for i, found in parts.items() if found == name])
         inside = np.zeros(len(at), bool)
         for own, spans in union_by(rows["thread"], rows["start"], rows["end"]).items():
             inside |= (thread == own) & spans.holds(issued)

@@ -157,7 +157,7 @@ class StepEntry(Data):
 class StepFile(File):
     steps: list[StepEntry] = Field(min_length=1)
     roles: dict[Role, list[Pattern]]
-    speculation: dict[Literal["draft", "verify"], list[Pattern]]
+    speculation: dict[Literal["draft", "verify", "forward"], list[Pattern]]
     transfers: dict[Transfer, list[Pattern]]
     markers: dict[MarkerKind, list[Pattern]]
     inner: list[Pattern]
