@@ -50,6 +50,8 @@ _EVENT_WAITS = os_calls(EVENT_CALLS, SLEEP_CALLS)
 #: Calls that build, change or destroy graphs, and those of them that occur once a graph.
 #: Calls that allocate, lock or release memory of the host.
 LOCKS_PAGES = re.compile(r"Host(?:Alloc|Register|Unregister)|MallocHost|FreeHost|MemAllocHost")
+#: Ranges of preparation in which an engine chooses the requests of the next step.
+_SCHEDULER = re.compile(r"(?i)schedule|get_next_batch")
 _ASYNC, _DEVICE_WIDE = re.compile("Async"), re.compile("(?:Device|Ctx)Synchronize")
 
 #: Parts of a gap in which the queue is refilled once a wait has returned.
@@ -272,6 +274,24 @@ def _waiting(
             out.put(name, inside / max(last - first, 1))
         elif a.step_count and name == "host.data_loading_ratio":
             out.put(name, 0.0)  # without a range of a loader the advice would not apply
+    _scheduler(a, loop, out)
+
+
+def _scheduler(a: Analysis, loop: int | None, out: FactWriter) -> None:
+    """How much of the preparation is the scheduler of an engine."""
+    chosen = [i for i, role in a.roles.items() if role == "preparation"]
+    if not a.step_count or not chosen:
+        return
+    (first, last), rows = a.host_window, a.ranges.rows(chosen)
+    mine = np.flatnonzero((rows["thread"] == loop) & (rows["start"] < last) & (rows["end"] > first))
+    if not len(mine):
+        return
+    texts, of = np.unique(rows["text"][mine], return_inverse=True)
+    time = np.bincount(of, (rows["end"] - rows["start"])[mine])
+    schedules = np.array([_SCHEDULER.search(a.ranges.texts[i]) is not None for i in texts.tolist()])
+    out.put("host.scheduler_ratio", time[schedules].sum() / max(time.sum(), 1))
+    if schedules.any():
+        out.put("host.scheduler_range", a.ranges.texts[int(texts[np.argmax(time * schedules)])])
 
 
 def _covered(spans: Coverage, lo: int, hi: int) -> int:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from advisor.metrics import limits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import IDLE_PARTS
-from advisor.metrics.intervals import EMPTY, Coverage, intersect, union
+from advisor.metrics.intervals import EMPTY, Coverage, intersect, union, union_by
 from advisor.metrics.kernels import nth_alike
 from advisor.metrics.operations import combinations
 from advisor.model.arrays import Array, begins_run, rows_at
@@ -38,6 +38,7 @@ _KINDS = tuple(
 )
 
 _UNKNOWN = "collective"
+_EXCHANGE = re.compile(r"(?i)(?:^|[^a-z])all_?(?:to|2)_?all")
 
 QUEUED = "idle, work was queued"
 #: What a device does between two collectives -> idle parts of the budget.
@@ -100,8 +101,9 @@ def device_collectives(a: Analysis, device: int) -> Collectives:
     mine = _rows(a, device)
     start, end = a.ops.start[mine], a.ops.end[mine]
     name, size, groups, group, sequence = _arguments(a, device, mine)
-    some, index = combinations(a.op_name[mine], name)
-    kinds_of = [_kind(a, *pair) for pair in rows_at(some, a.op_name[mine], name)]
+    exchange = _inside_exchanges(a, mine)
+    some, index = combinations(a.op_name[mine], name, exchange)
+    kinds_of = [_kind(a, *key) for key in rows_at(some, a.op_name[mine], name, exchange)]
     kinds = tuple(sorted(set(kinds_of)))
     kind = np.array([kinds.index(k) for k in kinds_of], np.int64)[index]
     # The numbers of sends and receives are not those of the collectives of the same communicator.
@@ -123,13 +125,31 @@ def device_collectives(a: Analysis, device: int) -> Collectives:
     )
 
 
-def _kind(a: Analysis, kernel: int, call: int) -> str:
-    """The kind by the name of the kernel, or of the call where several kinds share a kernel."""
+def _kind(a: Analysis, kernel: int, call: int, exchange: int) -> str:
+    """The kind by the name of the kernel, or of the call or of the range around it where several kinds share
+    a kernel."""
     kind = kind_of(a.names.texts[kernel])
-    if kind != "send-recv" or call == MISSING:
+    if kind != "send-recv":
         return kind
-    recorded = kind_of(a.trace.texts([call])[0])
+    recorded = _UNKNOWN if call == MISSING else kind_of(a.trace.texts([call])[0])
+    if recorded in (_UNKNOWN, "send-recv") and exchange:
+        return "all-to-all"
     return kind if recorded == _UNKNOWN else recorded
+
+
+def _inside_exchanges(a: Analysis, mine: Array) -> Array:
+    """Whether the operations were issued inside a range or operator named after an all-to-all exchange, which
+    NCCL makes of sends and receives."""
+    api = a.ops.api[mine]
+    found = a.ranges.matching(lambda text: _EXCHANGE.search(text) or None)
+    inside = np.zeros(len(mine), np.int64)
+    if not found or not len(mine) or not a.trace.has("api_calls"):
+        return inside
+    start, thread = (column[api] for column in a.trace.columns("api_calls", ("start", "thread")).values())
+    rows = a.ranges.rows(list(found))
+    for own, spans in union_by(rows["thread"], rows["start"], rows["end"]).items():
+        inside |= (api >= 0) & (thread == own) & spans.holds(start)
+    return inside
 
 
 def small(found: Collectives) -> Array:

@@ -181,6 +181,8 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "interruption.copy_ratio",
         "interruption.range",
         "interruption.os_call",
+        "host.scheduler_ratio",
+        "host.scheduler_range",
         # waits before host gaps: see tests/scenarios/test_ties.py
         "sync.tie",
         "sync.tie_ms",

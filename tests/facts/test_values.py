@@ -758,6 +758,31 @@ def test_what_one_process_sends_to_another(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("around", "exchange"),
+    [
+        ("nccl:all_to_all", 1.0),
+        ("alltoall_base_", 1.0),
+        ("all2all_dispatch", 1.0),
+        ("nccl:recv 0<-1", 0.0),
+        (None, 0.0),
+    ],
+)
+def test_an_exchange_that_nccl_makes_of_sends(around: str | None, exchange: float, tmp_path: Path) -> None:
+    """The kernel's name is that of sends and receives; the range around its launch tells what for."""
+    e = Export().gpu().process(1)
+    for i in range(20):
+        t = i * STEP
+        e.range(f"decode_step {i}", t, t + 900 * US)
+        if around:
+            e.range(around, t, t + 20 * US)
+        name = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+        e.launch(t + 5 * US, 3 * US, name, t + 100 * US, 300 * US, stream=9)
+        e.launch(t + 30 * US, 3 * US, GEMM.name, t + 500 * US, 100 * US)
+    base = built(e, tmp_path)
+    expect_values(base, {"comm.point_to_point_ratio": 1 - exchange})
+
+
 def test_sends_that_take_longer_than_the_shortest(tmp_path: Path) -> None:
     """Steps of 1 ms: one send of 20 us and one receive of 300 us in each."""
     e = Export().gpu().process(1)

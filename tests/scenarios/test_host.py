@@ -736,6 +736,25 @@ def test_a_data_loader_in_the_gap_is_named(tmp_path: Path) -> None:
     assert "data-loading-workers" in advice(d, "input-preparation")
 
 
+@pytest.mark.parametrize(
+    ("name", "schedules"), [("schedule: allocate_slots", True), ("prepare_inputs", False)]
+)
+def test_a_scheduler_is_not_told_to_use_array_operations(tmp_path: Path, name: str, schedules: bool) -> None:
+    m = Machine()
+    for _ in range(12):
+        with m.step("execute_context_0(0)_generation_4(4)"):
+            m.work(4_000, name)
+            m.replay(22)
+            m.read_back()
+    d = diagnosed(m, tmp_path)
+    expect(d, "input-preparation")
+    assert fact(d, "host.scheduler_ratio") == (1 if schedules else 0)
+    if schedules:
+        assert fact(d, "host.scheduler_range") == name
+    told = advice(d, "input-preparation")
+    assert ("vectorise-preparation" in told) == (not schedules)
+
+
 def test_the_loader_of_a_training_loop_is_named_although_autograd_launches_most(tmp_path: Path) -> None:
     """Thirty milliseconds in the loader, ten kernels forward, thirty backward from autograd's thread."""
     trace = Profile().gpu().process(10, 1)
