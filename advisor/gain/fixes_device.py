@@ -266,12 +266,12 @@ def absorb_kernels(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
 def split_attention(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Attention of few blocks takes as much less as it fills less of the SMs with one block each.
     Pessimistic: twice that, and at least half, as splits are uneven and have to be added up. Optimistic: SMs
-    run several blocks at once, so that it reads the cache at the memory's rate, where that is known. No
+    run several blocks at once, so that it reads the cache at the rate of the memory, where that is known. No
     reading is faster than that."""
     filled = work.waves
     mine = require(work.attention & (2 * filled < 1) & (filled > 0), "no attention kernel has few blocks")
     level, error = work.dram
-    read = np.clip((level - lean * error) / fact_limits.ACHIEVABLE_RATIO, 0.0, 1.0)  # NaN where unknown
+    read = np.clip((level - lean * error) / fact_limits.ACHIEVABLE_RATIO, 0.0, 1.0)
     best = np.where(np.isnan(read), filled / 2, read)
     share = {-1: np.clip(2 * filled, 0.5, 1.0), 0: filled, 1: best}[lean]
     share = np.fmax(share, read)

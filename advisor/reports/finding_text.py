@@ -111,10 +111,8 @@ def _notes(effort: str, gain: Gain | None) -> list[str]:
     """What a fix gains by itself, where that is estimated, and its effort."""
     notes = [f"effort {effort}"]
     if gain is not None and gain.speedup is not None:
-        tokens = f" in {gain.per}s/s" if gain.measure == "throughput" else ""
-        notes.insert(
-            0, f"{times_text(gain.speedup)}{tokens} by what-if {gain.what_if}{params_text(gain.params)}"
-        )
+        won = up_to(gain) if gain.measure == "throughput" else times_text(gain.speedup)
+        notes.insert(0, f"{won} by what-if {gain.what_if}{params_text(gain.params)}")
     return notes
 
 
@@ -171,10 +169,9 @@ def gain_text(gain: Gain) -> str:
         step = f"untraced {gain.of} {span_text(gain.step_before_ms)} → {span_text(gain.step_after_ms)} ms"
     if gain.speedup is None:
         return step + by
-    speedup = times_text(gain.speedup)
     if gain.measure == "throughput":
-        # It counts tokens a second; the step itself does not get shorter.
-        return f"throughput {speedup} in {gain.per}s/s{by}" + (f"; {step}" if step else "")
+        return f"{up_to(gain)}{by}, if requests wait and memory holds them"
+    speedup = times_text(gain.speedup)
     text = ", ".join(part for part in (step, speedup) if part) + by
     if (joint := gain.joint) is not None:  # the causes hold each other: alone it gains less
         before, after = milliseconds(joint.step_before_ms.mid), span_text(joint.step_after_ms)
@@ -232,6 +229,14 @@ def span_text(span: Span) -> str:
     """Milliseconds: ``3.45 (3.25 to 3.83)``."""
     low, high = milliseconds(span.low), milliseconds(span.high)
     return milliseconds(span.mid) + ("" if low == high else f" ({low} to {high})")
+
+
+def up_to(gain: Gain) -> str:
+    """What more work in a step wins at most: it counts tokens a second, and the step gets longer."""
+    assert gain.speedup is not None
+    speedup = gain.speedup
+    low = "" if speedup.low == speedup.mid else f" ({times(speedup.low)} in the pessimistic estimate)"
+    return f"up to {times(speedup.mid)} x {gain.per}s/s{low}"
 
 
 def times_text(span: Span) -> str:

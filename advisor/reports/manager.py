@@ -58,8 +58,10 @@ def _gain(d: Diagnosis, found: Finding) -> str:
         return "What that wins cannot be estimated from this recording."
     low, high = times(gain.speedup.low), times(gain.speedup.high)
     span = "" if low == high else f" ({low} to {high})"
-    what = "as many tokens a second" if gain.measure == "throughput" else "as fast"
-    return f"That makes it {times(gain.speedup.mid)} times {what}{span}."
+    if gain.measure == "throughput":
+        much = f"{times(gain.speedup.mid)} times as many {gain.per}s a second{span}"
+        return f"That gives up to {much}, if requests wait and memory holds them."
+    return f"That makes it {times(gain.speedup.mid)} times as fast{span}."
 
 
 def _sure(found: Finding) -> str:

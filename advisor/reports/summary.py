@@ -8,16 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from advisor.model.facts import Cell
 from advisor.model.findings import NO_REQUESTS, UNREADABLE, Advice, Diagnosis, Finding
 from advisor.model.gain import WORTH, ToDo
-from advisor.model.numbers import (
-    amount,
-    digits,
-    milliseconds,
-    percent,
-    percent_range,
-    signed,
-    times,
-    value_text,
-)
+from advisor.model.numbers import amount, digits, milliseconds, percent, percent_range, signed, value_text
 from advisor.model.rules import judges_capture
 from advisor.reports import blocks as b
 from advisor.reports import phrases, rank_blocks
@@ -111,7 +102,7 @@ def fix(advice: Advice) -> str:
 def first_fix(finding: Finding) -> str:
     """What to do first: the action of the estimated gain, if there is an estimate."""
     known = finding.recommendations
-    if saves(finding):
+    if finding.gain is not None and finding.gain.speedup is not None:
         known = tuple(a for a in known if a.verify and a.verify.fact != MISSING_RANKS) or known
     return fix(known[0]) if known else ""
 
@@ -124,12 +115,10 @@ def sentence(finding: Finding) -> str:
 
 
 def saves(finding: Finding) -> str:
-    """The share of the step that the fix saves, or the multiple of throughput; empty without an estimate."""
+    """The share of the step that the fix saves; empty without an estimate, and where it shortens no step."""
     gain = finding.gain
-    if gain is None or gain.speedup is None:
+    if gain is None or gain.speedup is None or gain.measure == "throughput":
         return ""
-    if gain.measure == "throughput":
-        return f"{times(gain.speedup.mid)} x"
     return "" if gain.alone is None else value_text(gain.alone, "ratio")
 
 

@@ -227,11 +227,11 @@ def test_a_larger_problem_of_cuda_cpp_promises_no_tokens(tmp_path: Path) -> None
 def test_a_larger_batch_is_counted_in_what_the_program_works_on(tmp_path: Path) -> None:
     d, gain = small_grids(tmp_path, BACKWARD, "train_step")
     assert d.inputs[0].workload == "training"
-    assert "in items/s" in gain_text(gain)
+    assert "x items/s" in gain_text(gain)
     (tmp_path / "decode").mkdir()
     d, gain = small_grids(tmp_path / "decode", DECODE_LAYER, "decode_step")
     assert d.inputs[0].workload == "LLM decode"
-    assert "in tokens/s" in gain_text(gain)
+    assert "x tokens/s" in gain_text(gain)
 
 
 def test_decode_gets_no_advice_for_loading_data(tmp_path: Path) -> None:
