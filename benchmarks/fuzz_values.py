@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 #: Ratios of two quantities that are no parts of each other, by what their names hold.
-_NO_SHARES = ("_over_", "_per_", "drift.")
+_NO_SHARES = ("_over_", "_per_", "drift.", "rate_ratio")
 #: Differences, which may lie below 0.
 _SIGNED = ("drift.", "offset", "skew")
 #: Sums of shares are rounded.

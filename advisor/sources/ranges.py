@@ -69,6 +69,28 @@ def _clipped(name: str, value: float) -> float:
     return min(value, 1.0) if _RANGES.get(name) == _SHARE else value
 
 
+#: What a GPU can say of itself at most: with room above today's, as above.
+_DEVICE_MOST = {
+    "sm_count": 10_000,
+    "memory_bytes": 2**50,
+    "l2_bytes": 2**40,
+    "bandwidth_bytes_per_s": 10**16,
+    "clock_hz": 10**11,
+}
+
+
+def of_device(name: str, value: int | None) -> int | None:
+    """A number of a GPU; None if it is missing, 0, or no GPU has it."""
+    return value if value is not None and 0 < value <= _DEVICE_MOST[name] else None
+
+
+def compute_capability(major: int | None, minor: int | None) -> tuple[int, int] | None:
+    """Both parts; None if one is missing or no GPU has it."""
+    if major is None or minor is None or not (0 < major < 100 and 0 <= minor < 100):
+        return None
+    return major, minor
+
+
 def share_factor(values: Iterable[float]) -> float:
     """What a column of shares is multiplied with to be 0 to 1: 0.01 where its tool states percent, as some
     exporters do under the same name: none is above 100, and half of those above 0 are no ratio."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 import warnings
 from pathlib import Path
 
 import pytest
 
+from advisor.cli.main import main
 from advisor.numerals import finite, read_float, read_int
 from advisor.sources.open import open_trace
 from advisor.sources.trace import Source
 from tests import pasted, profiler_tables, server_logs
+from tests.builder import Export
 
 DIGITS = "9" * 4_301
 GOOD = server_logs.vllm(server_logs.Server())
@@ -260,6 +263,7 @@ def test_a_setting_at_the_end_of_a_sentence_is_read(tmp_path: Path) -> None:
         ("Med (ns)", "-3"),
         ("Time (%)", "7700"),
         ("Total Time (ns)", "9" * 19),
+        ("Total Time (ns)", "0"),
     ],
 )
 def test_a_row_of_a_table_that_contradicts_itself_is_dropped(column: str, value: str, tmp_path: Path) -> None:
@@ -274,3 +278,33 @@ def test_a_total_of_a_table_that_no_recording_reaches_is_left_out(tmp_path: Path
     text = re.sub(r"Self CPU time total: \S+", "Self CPU time total: 99999999999999999999ms", text)
     with open_trace(saved(tmp_path, text)) as trace:
         assert max(trace.columns("sums", ("total",))["total"]) < 10**12
+
+
+@pytest.mark.parametrize("column", ["computeMajor", "smCount", "totalMemory", "memoryBandwidth", "clockRate"])
+def test_a_gpu_says_nothing_that_no_gpu_has(column: str, tmp_path: Path) -> None:
+    path = Export("3.17").gpu().launch(0, 5_000, "gemm").write(tmp_path / "t.sqlite")
+    db = sqlite3.connect(path)
+    db.execute(f"update TARGET_INFO_GPU set {column} = {2**60}")
+    db.commit()
+    db.close()
+    with open_trace(path) as trace:
+        (device,) = trace.devices
+        known = (device.sm_count, device.memory_bytes, device.bandwidth_bytes_per_s, device.clock_hz)
+    assert (device.compute_capability is None) == (column == "computeMajor")
+    assert sum(value is None for value in known) == (column != "computeMajor")
+
+
+@pytest.mark.parametrize("start", ["9e999", "end + 100000"])
+def test_waits_that_end_before_they_start_are_damage(
+    start: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export = Export("3.17").gpu()
+    for i in range(9):
+        export.launch(i * 100_000, 5_000, "gemm").sync(i * 100_000 + 50_000, 20_000)
+    path = export.write(tmp_path / "t.sqlite")
+    db = sqlite3.connect(path)
+    db.execute(f"update CUPTI_ACTIVITY_KIND_SYNCHRONIZATION set start = {start} where rowid % 3 = 0")
+    db.commit()
+    db.close()
+    assert main(["facts", str(path), "--match", "capture.invalid_rows"]) == 0
+    assert "3 of 9 waits end before they start" in capsys.readouterr().out

@@ -18,6 +18,7 @@ from advisor.sources.kineto import columns as kineto
 from advisor.sources.kineto.decode import Head, Inexact, TraceJson
 from advisor.sources.kineto.event_tables import Collector
 from advisor.sources.kineto.pieces import LARGE, InPieces, NotPlain
+from advisor.sources.ranges import compute_capability, of_device
 from advisor.sources.schema import MISSING, Owner, classify, cuda_version
 from advisor.sources.trace import TIMELESS, Columns, InMemory, narrowed
 
@@ -280,9 +281,9 @@ def _device(number: int, entry: dict[str, Any], amd: bool) -> Device:
     return Device(
         id=number,
         name=str(entry.get("name") or "") or None,
-        sm_count=first("numSms", "multiProcessorCount") or None,
-        memory_bytes=first("totalGlobalMem") or None,
-        compute_capability=(major, minor) if known and major and minor is not None else None,
+        sm_count=of_device("sm_count", first("numSms", "multiProcessorCount")),
+        memory_bytes=of_device("memory_bytes", first("totalGlobalMem")),
+        compute_capability=compute_capability(major, minor) if known else None,
     )
 
 

@@ -13,6 +13,7 @@ from advisor.model.arrays import distinct
 from advisor.model.capture import Capture, Device, Recorder
 from advisor.numerals import read_int
 from advisor.sources.nsys import table_map as nsys
+from advisor.sources.ranges import compute_capability, of_device
 from advisor.sources.schema import MISSING, Ints, Owner, cuda_version
 from advisor.sources.trace import RawTables, rows_of
 
@@ -242,13 +243,12 @@ def _devices_in_use(raw: RawTables) -> list[int]:
 def _device(number: int, row: dict[str, Any], ordinals: tuple[int, ...]) -> Device:
     major, minor = _whole(row["computeMajor"]), _whole(row["computeMinor"])
     about: dict[str, Any] = {ours: str(row[c]) if row[c] else None for ours, c in _GPU_TEXTS.items()}
-    about |= {ours: _positive(row[c]) for ours, c in _GPU_NUMBERS.items()}
-    about |= {ours: float(rate) for ours, c in _GPU_RATES.items() if (rate := _positive(row[c]))}
+    about |= {ours: of_device(ours, _whole(row[c])) for ours, c in _GPU_NUMBERS.items()}
+    about |= {
+        ours: float(rate) for ours, c in _GPU_RATES.items() if (rate := of_device(ours, _whole(row[c])))
+    }
     return Device(
-        id=number,
-        cuda_ordinals=ordinals,
-        **about,
-        compute_capability=None if major is None or minor is None else (major, minor),
+        id=number, cuda_ordinals=ordinals, **about, compute_capability=compute_capability(major, minor)
     )
 
 

@@ -184,15 +184,19 @@ class RawTable(Struct):
 
 
 def _is_possible(row: dict[str, Any]) -> bool:
-    """Whether no number is below 0 or longer than any recording, and the middle ones lie between the least
-    and the most."""
+    """Whether no number is below 0 or longer than any recording, the middle ones lie between the least and
+    the most, and the total is one of so many numbers."""
     if not all(0 <= row.get(n, 0) < MOST_NS for n in _KNOWN):
         return False
     if any(v < 0 for n, v in row.items() if n not in TEXTS) or row.get("percent", 0.0) > _MOST_PERCENT:
         return False
     least, most = row.get("least", 0.0), row.get("most", math.inf)
     room = _ROUNDED * most + _ROUNDED_NS if most < math.inf else 0.0
-    return all(not (v < least - room or v > most + room) for n in _MIDDLE if (v := row.get(n)) is not None)
+    if any(v < least - room or v > most + room for n in _MIDDLE if (v := row.get(n)) is not None):
+        return False
+    total, count = row.get("total", math.nan), row.get("count", math.nan)
+    lowest = max(most if most < math.inf else 0.0, count * least)
+    return not (total < lowest * (1 - _ROUNDED) - _ROUNDED_NS * count or total > count * (most + room))
 
 
 #: Numbers of a row that no table leaves empty, and those between the least and the most.
