@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -42,10 +43,28 @@ def test_after_an_error_no_other_task_begins() -> None:
     begun: list[int] = []
 
     def fail() -> None:
-        time.sleep(0.02)
+        while len(pool.futures) < 10:  # until all are waiting
+            time.sleep(0.001)
         raise ValueError("wrong")
 
-    tasks = {"a": fail, **{str(i): lambda i=i: (time.sleep(0.05), begun.append(i)) for i in range(9)}}
-    with ThreadPoolExecutor(1) as pool, pytest.raises(ValueError, match="wrong"):
-        run_tasks(pool, tasks)
+    def work(i: int) -> None:
+        begun.append(i)
+        until = time.monotonic() + 60
+        while not pool.futures[-1].cancelled() and time.monotonic() < until:
+            time.sleep(0.001)
+
+    with Noted(1) as pool, pytest.raises(ValueError, match="wrong"):
+        run_tasks(pool, {"a": fail, **{str(i): lambda i=i: work(i) for i in range(9)}})
     assert len(begun) <= 1
+
+
+class Noted(ThreadPoolExecutor):
+    """Threads that keep what they were given."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.futures: list[Future[Any]] = []
+
+    def submit(self, *task: Any, **more: Any) -> Future[Any]:
+        self.futures.append(super().submit(*task, **more))
+        return self.futures[-1]

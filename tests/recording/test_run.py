@@ -502,13 +502,13 @@ class Started:
     def when(self, path: Path, *signals: int) -> tuple[int, str, str]:
         """Its end, after signals that are sent once the file is there."""
         begun = time.monotonic()
-        while not path.exists() and time.monotonic() - begun < 120:
+        while not path.exists() and self.process.poll() is None and time.monotonic() - begun < 300:
             time.sleep(0.02)
         assert path.exists(), self.process.communicate()
         for number in signals:
             self.process.send_signal(number)
             time.sleep(0.5)
-        out, err = self.process.communicate(timeout=120)
+        out, err = self.process.communicate(timeout=300)
         assert "internal error" not in err
         return self.process.returncode, out, err
 

@@ -126,7 +126,7 @@ class Browser:
         """Load a file; returns the seconds until its scripts have run and it has been painted."""
         start = time.perf_counter()
         self.send("Page.navigate", url=page.resolve().as_uri())
-        deadline = start + 60
+        deadline = start + 300
         while not self.ask("document.documentElement?.dataset.ready"):
             assert time.perf_counter() < deadline, f"{page} did not get ready: {self.errors}"
             time.sleep(0.005)
