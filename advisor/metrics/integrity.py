@@ -51,7 +51,7 @@ _OTHER_WORK = {
 _SIZES = {"kernels": ("blocks", "threads"), "copies": ("bytes",), "memsets": ("bytes",)}
 
 _GPU = ("kernels", "copies", "memsets", "graph_runs")
-_TIMED = (*_GPU, "api_calls", "ranges", "waits", "page_faults", "host_calls", "overheads")
+_TIMED = (*_GPU, "api_calls", "ranges", "waits", "host_calls", "overheads")
 
 
 class Invalid(Struct, frozen=True):

@@ -28,7 +28,8 @@ def preparing(a: Analysis, device: int) -> Array:
     after = np.searchsorted(first, np.arange(len(mine)))
     followed = ~replayed & (after < len(first))
     name = picked(a.op_name, mine)
-    heavy = a.names.mask(lambda k: k.family in HEAVY).take(np.maximum(name, 0)) & (name >= 0) & ~replayed
+    products = np.append(a.names.mask(lambda k: k.family in HEAVY), False)  # the last one: no kernel
+    heavy = products[np.where(name >= 0, name, -1)] & ~replayed
     whole = np.bincount(after[heavy], minlength=len(first) + 1) > 0
     step = a.steps.op_step[mine]
     of_next = step[first[np.minimum(after, len(first) - 1)]]
