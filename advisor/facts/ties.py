@@ -29,11 +29,11 @@ def tie_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if whole:
         out.put("sync.tie_of_gap_ratio", held / whole)
         _gap_steps(a, budget, ties, out)
-    if held:
+    if held > 0 and needless.any():
         out.put("sync.tie", _what(a, ties, needless))
         out.put("sync.tie_ms", median_of(ties.idle[needless]) / 1e6)
     kinds = np.bincount(ties.kind, ties.idle, NONE + 1)[:NONE]
-    if whole and 2 * kinds.max() > whole:
+    if whole > 0 and 2 * kinds.max() > whole:
         mine = ties.kind == int(kinds.argmax())
         out.put("host.gap_tie", _what(a, ties, mine))
         out.put("host.gap_tie_ratio", kinds.max() / whole)
@@ -41,10 +41,12 @@ def tie_facts(a: Analysis, device: int, out: FactWriter) -> None:
 
 def _what(a: Analysis, ties: Ties, mine: Array) -> str:
     """What most of these waits are for."""
-    kind = int(np.bincount(ties.kind[mine], ties.idle[mine]).argmax())
+    kind = int(np.bincount(ties.kind[mine], ties.idle[mine], 1).argmax())
     mine = mine & (ties.kind == kind)
     if kind in (UPLOAD, HELD_COPY, RESULT):
         copies = ties.copy[mine & (ties.copy != MISSING)]
+        if not len(copies):
+            return "a copy"
         size, pageable = typical_copy(a, copies)
         memory = "pageable" if pageable else "pinned"
         amount = value_text(float(size), "bytes")
