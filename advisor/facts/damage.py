@@ -31,7 +31,7 @@ _LOST = re.compile(r"(?i)\blost\b|\bdropp(?:ed|ing)\b|buffer.{0,500}(?:full|over
 #: Vague notices ("might have been") and losses of CPU samples say nothing about CUDA events.
 _NOT_LOSS = re.compile(r"(?i)\bmight\b|cpu (?:ip|sampling|context)|backtrace|perf event")
 #: The number of lost events in a message of the profiler.
-_COUNT = re.compile(r"\d[\d,]*")
+_COUNT = re.compile(r"\d+(?:,\d{3})*")
 
 Sign = tuple[str, float]
 

@@ -10,9 +10,9 @@ import pytest
 
 from advisor.cli.main import main
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.selection import Selection
 from advisor.metrics.stats.reports import make_report
 from advisor.metrics.stats.summaries import NameStyle
-from advisor.metrics.window import Selection
 from advisor.model.stats_table import StatsTable
 from advisor.sources.open import open_trace
 from tests.builder import Export

@@ -21,7 +21,7 @@ from advisor.sources.serving.report_numbers import METRICS, TOOLS, Tool
 #: A run: its value by metric, all finite and above zero.
 Run = dict[str, float]
 
-_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?(?:[eE][-+]?\d+)?")
 #: What a run measured; without it a label that comes again belongs to the same run.
 _RESULTS = ("output-throughput", "total-throughput", "request-throughput", "time-per-output-token", "latency")
 #: Behind this line sglang.bench_one_batch measures; before it, it warms up.
