@@ -204,7 +204,7 @@ class Shared:
         self._given: dict[str, Reply] = {}  # by this process
 
     def keep(self, checklist: Checklist, own: Mapping[str, Reply]) -> Checklist:
-        """Save the answers `own` of this process, and return the checklist with those that others have saved
+        """Save the answers of this process (`own`), and return the checklist with those that others saved
         meanwhile. The lock is held for the writing alone."""
         warnings = []
         with locked(self._path):

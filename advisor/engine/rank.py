@@ -55,8 +55,8 @@ def saved_of(gain: Gain | None) -> float | None:
 
 
 def graded_by(gain: Gain | None) -> float | None:
-    """The share that severity reads: what the fix saves behind those that it stands behind, if there are
-    any, else alone. A fix that repeats another one stays worth a line."""
+    """The share by which severity is graded: what the fix saves after the fixes that come before it, if that
+    is known, else what it saves alone. A fix that repeats another one is still worth a line."""
     alone = saved_of(gain)
     if gain is None or alone is None or gain.after_first is None:
         return alone

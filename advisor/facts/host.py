@@ -26,15 +26,14 @@ from advisor.metrics.phases import (
 )
 from advisor.metrics.waited import (
     EVENT_CALLS,
-    LOCKS,
     SLEEP_CALLS,
-    SLEEPS,
     calls_by,
     exchanges,
     gap_name,
     issuers,
     loop_thread,
     os_calls,
+    os_kinds,
     os_time,
     other_gap_name,
     polled,
@@ -49,7 +48,7 @@ _EVENT_WAITS = os_calls(EVENT_CALLS, SLEEP_CALLS)
 #: Calls that wait for another thread (pthreads(7), sem_overview(7)).
 #: Calls that build, change or destroy graphs, and those of them that occur once a graph.
 #: Calls that allocate, lock or release memory of the host.
-LOCKS_PAGES = re.compile(r"Host(?:Alloc|Register|Unregister)|MallocHost|FreeHost|MemAllocHost")
+_LOCKS_PAGES = re.compile(r"Host(?:Alloc|Register|Unregister)|MallocHost|FreeHost|MemAllocHost")
 #: Ranges of preparation in which an engine chooses the requests of the next step.
 _SCHEDULER = re.compile(r"(?i)schedule|get_next_batch")
 _ASYNC, _DEVICE_WIDE = re.compile("Async"), re.compile("(?:Device|Ctx)Synchronize")
@@ -218,7 +217,7 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> N
     calls = a.trace.columns("api_calls", ("start", "end"))
     rows = calls_by(a, issuers(a, feeder, budget.device), Call.ALLOC, Call.FREE)
     length = calls["end"][rows] - calls["start"][rows]
-    stalls, pinned = rows[length > limits.STALL_NS], calls_named(a.trace, rows, LOCKS_PAGES)
+    stalls, pinned = rows[length > limits.STALL_NS], calls_named(a.trace, rows, _LOCKS_PAGES)
     window = budget.program_ns
     whole = max(a.host_window[1] - a.host_window[0], window)  # a host far ahead finishes early
     stalled = union(calls["start"][stalls], calls["end"][stalls])
@@ -302,9 +301,7 @@ def _os_calls(a: Analysis, thread: int, loop: int, budget: DeviceBudget, out: Fa
     names, time = os_time(a, thread, Spans(budget.gaps.start, budget.gaps.end))
     if not (total := float(time.sum())):
         return
-    waits, sleeps, locks = (
-        np.array([bool(kind.fullmatch(n)) for n in names]) for kind in (_EVENT_WAITS, SLEEPS, LOCKS)
-    )
+    waits, kinds = np.array([bool(_EVENT_WAITS.fullmatch(n)) for n in names]), os_kinds(names)
     blocked = intersect(a.states.os.get(thread, EMPTY), Spans(budget.gaps.start, budget.gaps.end))
     inside = enclosed(a, thread, blocked)
     in_steps = Spans(blocked.start[inside], blocked.end[inside])
@@ -314,9 +311,9 @@ def _os_calls(a: Analysis, thread: int, loop: int, budget: DeviceBudget, out: Fa
         "host.os_call_ratio": time.max() / total,
         "host.os_in_step_ratio": in_steps.total / max(blocked.total, 1),
         "host.os_event_wait_ratio": elsewhere[waits].sum() / total,
-        "host.os_sleep_ratio": time[sleeps].sum() / total,
-        "host.os_lock_ratio": time[locks].sum() / total,
-        "host.os_io_ratio": time[~sleeps & ~locks].sum() / total,
+        "host.os_sleep_ratio": time[kinds["sleep"]].sum() / total,
+        "host.os_lock_ratio": time[kinds["lock"]].sum() / total,
+        "host.os_io_ratio": time[kinds["io"]].sum() / total,
     }
     if idle := budget.ns["os"]:
         mine = budget.gap_parts["os"] > 0

@@ -303,8 +303,8 @@ def _without_os_calls(inputs: Inputs, work: Work, kind: str) -> Inputs:
         reason = "no blocking calls into the operating system were recorded on these threads"
         return _explained_away(inputs, "os", reason)
     held = np.zeros(len(calls))
-    for thread in work.a.states.os:
-        held += _inside(inputs, work, thread, os_spans(work.a, thread, kind))
+    for thread, spans in os_spans(work.a, kind).items():
+        held += _inside(inputs, work, thread, spans)
     held = require(
         np.minimum(held, calls.os), f"no such calls ({kind}) come before a call of the replayed steps"
     )

@@ -32,7 +32,7 @@ def even_gpu_speed(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
 
 
 def _slow_at_times(a: Analysis) -> tuple[Array, Array]:
-    """The steps of usual time and those that are far slower, as positions."""
+    """Positions of the steps of usual length, and of those that are far slower."""
     found = a.slow_steps
     if found is None or not found[2].any() or found[2].all():
         raise NoEstimate("no step is far slower than the rest")

@@ -16,7 +16,7 @@ from advisor.knowledge.files import step_patterns
 from advisor.metrics import limits
 from advisor.metrics.analysed import Analysed
 from advisor.metrics.budget import DeviceBudget
-from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, joined, union
+from advisor.metrics.intervals import Coverage, Spans, intersect, joined, union, union_by
 from advisor.metrics.kernels import dense, heaviest
 from advisor.metrics.operations import Kind, call_keys, calls_named, join, of_copies
 from advisor.metrics.workload import OF_OWN_INPUTS
@@ -280,17 +280,20 @@ def os_time(a: Analysed, thread: int, spans: Spans) -> tuple[list[str], Array]:
     return a.trace.texts(ids.tolist()), np.bincount(of_call, inside, minlength=len(ids))
 
 
-def os_spans(a: Analysed, thread: int, kind: str) -> Spans:
-    """When a thread is in operating-system calls that block, of one kind: `sleep`, `lock`, or `io` for all
-    others."""
+def os_kinds(names: Iterable[str]) -> dict[str, Array]:
+    """Masks of operating-system calls that block, by kind: `sleep`, `lock`, and `io` for all others."""
+    listed = list(names)
+    sleeps, locks = (np.array([bool(p.fullmatch(n)) for n in listed], bool) for p in (SLEEPS, LOCKS))
+    return {"sleep": sleeps, "lock": locks, "io": ~sleeps & ~locks}
+
+
+def os_spans(a: Analysed, kind: str) -> dict[int, Spans]:
+    """When each thread is in operating-system calls that block, of one kind (`os_kinds`)."""
     calls = a.trace.columns("host_calls", ("start", "end", "thread", "name_id"))
     ids, of_call = dense(calls["name_id"])
-    names = a.trace.texts(ids.tolist())
-    sleeps, locks = (np.array([bool(p.fullmatch(n)) for n in names], bool) for p in (SLEEPS, LOCKS))
-    of_kind = {"sleep": sleeps, "lock": locks, "io": ~sleeps & ~locks}[kind]
-    mine = (calls["thread"] == thread) & of_kind[of_call]
-    spans = union(calls["start"][mine], calls["end"][mine])
-    return intersect(a.states.os.get(thread, EMPTY), spans)
+    mine = os_kinds(a.trace.texts(ids.tolist()))[kind][of_call]
+    found = union_by(calls["thread"][mine], calls["start"][mine], calls["end"][mine])
+    return {t: intersect(a.states.os[t], spans) for t, spans in found.items() if t in a.states.os}
 
 
 # --- gaps in which the host computes on what the GPU hands it, and hands the result back ----------

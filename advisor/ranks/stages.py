@@ -91,7 +91,7 @@ def _turns(ranks: Sequence[RankRows], one_clock: bool) -> Stages | None:
 
 
 def _grouped(busy: Sequence[Spans]) -> list[int]:
-    """The stage of each rank: those that compute at the same time are one."""
+    """The stage of each rank. Ranks that compute at the same time belong to the same stage."""
     of: list[int] = []
     leaders: list[Spans] = []
     for own in busy:
