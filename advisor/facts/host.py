@@ -48,7 +48,7 @@ _EVENT_WAITS = os_calls(EVENT_CALLS, SLEEP_CALLS)
 #: Calls that wait for another thread (pthreads(7), sem_overview(7)).
 #: Calls that build, change or destroy graphs, and those of them that occur once a graph.
 #: Calls that allocate, lock or release memory of the host.
-_LOCKS_PAGES = re.compile(r"Host(?:Alloc|Register|Unregister)|MallocHost|FreeHost|MemAllocHost")
+LOCKS_PAGES = re.compile(r"Host(?:Alloc|Register|Unregister)|MallocHost|FreeHost|MemAllocHost")
 #: Ranges of preparation in which an engine chooses the requests of the next step.
 _SCHEDULER = re.compile(r"(?i)schedule|get_next_batch")
 _ASYNC, _DEVICE_WIDE = re.compile("Async"), re.compile("(?:Device|Ctx)Synchronize")
@@ -217,7 +217,7 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> N
     calls = a.trace.columns("api_calls", ("start", "end"))
     rows = calls_by(a, issuers(a, feeder, budget.device), Call.ALLOC, Call.FREE)
     length = calls["end"][rows] - calls["start"][rows]
-    stalls, pinned = rows[length > limits.STALL_NS], calls_named(a.trace, rows, _LOCKS_PAGES)
+    stalls, pinned = rows[length > limits.STALL_NS], calls_named(a.trace, rows, LOCKS_PAGES)
     window = budget.program_ns
     whole = max(a.host_window[1] - a.host_window[0], window)  # a host far ahead finishes early
     stalled = union(calls["start"][stalls], calls["end"][stalls])

@@ -110,7 +110,7 @@ def _middle(kinds: Kinds, wide: int) -> Array:
 
 
 def _around(steps: Array, wide: int, lead: int, lo: int, hi: int) -> tuple[tuple[int, int], ...]:
-    """Stretches of `wide` steps around each of these steps and `lead` steps before; those that touch merge."""
+    """Stretches of `wide` steps around each of these and `lead` steps before; those that touch are merged."""
     found: list[tuple[int, int]] = []
     for step in steps.tolist():
         begin = max(min(step - (wide - 1) // 2, hi - wide + 1), lo)
