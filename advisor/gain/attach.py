@@ -382,6 +382,11 @@ def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
             "without the profiler and give its step time with --unprofiled-step"
         )
     of = replayer.excerpt.of
+    if slack := float(inputs.calls.slack.sum()) / replayer.work.steps:
+        out.append(
+            f"host time without a call, {value_text(slack / 1e6, 'ms')} a {of}, is a wait for the GPU: the "
+            "host keeps its lead and the queue never ran dry; if it is work, the low end of the gain holds"
+        )
     recorded, marking = (
         float(cost.sum()) / replayer.work.steps / 1e6
         for cost in (inputs.calls.recorded, inputs.calls.marking)

@@ -100,7 +100,7 @@ class Replayer:
 
     def inputs(self, fixes: Sequence[Fix], scenario: Scenario) -> Inputs:
         """The capture's inputs without the profiler, changed by the fixes in their order."""
-        key: tuple[Any, ...] = (scenario.launch, scenario.node_gap)
+        key: tuple[Any, ...] = (scenario.launch, scenario.node_gap, scenario.waiting)
         as_traced = partial(corrected, self._untraced, scenario, self.by_software, self.wider_gaps)
         inputs = self._made(key, as_traced)
         for i, fix in enumerate(fixes):
@@ -332,9 +332,12 @@ class Replayer:
         least_ns = span(bound, bounds, model)
         after_ns = span(after, afters, model)
         speedup = Span(low=max(speedup.low, least), mid=speedup.mid, high=max(high, speedup.mid))
+        step, after_ns = self._before_ms(befores), after_ns.replaced(low=max(after_ns.low, least_ns.low))
+        if least >= 1.0:
+            after_ns = after_ns.replaced(high=min(after_ns.high, max(step.high * 1e6, after)))
         return Estimate(
-            before=self._before_ms(befores),
-            after=after_ns.replaced(low=max(after_ns.low, least_ns.low)).in_ms(),
+            before=step,
+            after=after_ns.in_ms(),
             speedup=speedup,
             bound=least_ns.in_ms(),
             bound_speedup=most,
@@ -363,6 +366,8 @@ class Replayer:
             out.append((replace(middle, profiler=0.0), middle))
         if self.unprofiled_ns is None and slows_host(inputs):
             out.append((replace(middle, launch=0.0), replace(middle, launch=1.0)))
+        if inputs.calls.slack.any():
+            out.append((replace(middle, waiting=0.0), middle))
         # A step without graphs shows nothing of the gap between the nodes that it would have.
         known = self.unprofiled_ns is not None and not has_launches(inputs)
         graphs = any(f.what_if == "cuda_graphs" for f in fixes)

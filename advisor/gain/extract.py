@@ -18,6 +18,7 @@ from advisor.gain import limits
 from advisor.gain.excerpt import NoReplay, Replayed, host_spans, left_out
 from advisor.gain.inputs import NEVER, NONE, Calls, CallTimes, Handovers, Inputs, Joins, Ops, find_waits
 from advisor.gain.recording import recordings, step_marks
+from advisor.gain.slack import unrecorded_waits, with_waits
 from advisor.gain.streams import before_each, dense_streams, in_line, usual_delays
 from advisor.gain.whatifs import constant
 from advisor.metrics.analysis import Analysis
@@ -72,6 +73,8 @@ def extract(a: Analysis, excerpt: Replayed) -> Extract:
     calls = replace(calls, own=own)
     joins, built = _joins(built, ops.take(ranked))
     handovers, calls = _handovers(calls, times, spans)
+    more = unrecorded_waits(calls, times, waits, built, ops.take(ranked))
+    calls, waits = with_waits(calls, waits, more)
     inputs = Inputs(calls, built, waits, joins, handovers, begin, ready)
     return Extract(excerpt, inputs, _main_stream(a, built, ops.take(ranked), excerpt))
 
@@ -157,7 +160,7 @@ def _host(a: Analysis, times: CallTimes, lo: int, issued: Array, paused: Coverag
     what = dense.astype(np.int64), pre, own, kind, times.row, step, between
     recorded += constant("step_mark_cost") * marked_by + _stacks(a, times, own, dense)
     of_pre = explained["gc"], explained["gil"], explained["os"], operators, recorded, marked_by
-    return Calls(*what, *of_pre), begin
+    return Calls(*what, *of_pre, slack=np.zeros(count)), begin
 
 
 def _stacks(a: Analysis, times: CallTimes, own: Array, thread: Array) -> Array:

@@ -58,7 +58,8 @@ class Calls(Rows, frozen=True):
     of one step and the first of the next. `operators`: how many operators of a framework a profiler
     recorded since the begin of the thread's previous call, and `recorded`: the most that recording these
     and Python calls, and marking steps, cost, ns. `marking` is the part of `pre` that the profiler surely
-    took, between two of its marks of steps."""
+    took, between two of its marks of steps. `slack`: host time before the call that is taken for a wait that
+    no call records (advisor.gain.slack), and is no part of `pre`."""
 
     thread: Array  # dense, indexes Inputs.origin
     pre: Array
@@ -73,6 +74,7 @@ class Calls(Rows, frozen=True):
     operators: Array
     recorded: Array
     marking: Array
+    slack: Array
 
     @property
     def explained(self) -> Array:

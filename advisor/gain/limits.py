@@ -55,6 +55,14 @@ BLOCKED_NS = 50_000
 BLOCKED_FACTOR = 5.0
 #: Idle time of this length before an operation is a wait, not a cost of the operation, ns. Choice.
 WAIT_NS = 10_000
+#: A thread that waits in calls for this share of its longest host times waits there, and works in these.
+#: Choice.
+WAITS_IN_CALLS_RATIO = 0.1
+#: A lead over the GPU is steady over this many steps. Choice: of fewer, chance is steady.
+STEADY_STEPS = 4
+#: And if it grows by no more than this share of the time, beyond chance. Choice: the host of a step that
+#: takes 1 % less than the GPU's part gets ahead by twice this.
+LEAD_GROWTH = 0.005
 #: Longer gaps between nodes are waits of the graph, not the usual step from node to node, ns. Choice.
 NODE_GAP_NS = 5_000
 #: This many operations of a kind show how late one starts, or what comes between two. Choice: of fewer a

@@ -45,12 +45,14 @@ class Scenario(Struct, frozen=True):
     captured gap between graph nodes (0) to the published one (1); `leans`: one for each fix, -1
     pessimistic, 0 as described, 1 optimistic. `profiler`: share of the time in which the device waited for
     the profiler that is taken out of the step: all, but in the range nothing, as the program may have had
-    work of its own meanwhile."""
+    work of its own meanwhile. `waiting`: share of the host time without a call that counts as a wait for the
+    GPU (`slack`): all, but in the range nothing, as nothing records a wait."""
 
     launch: float = 0.5
     node_gap: float = 0.5
     leans: tuple[int, ...] = ()
     profiler: float = 1.0
+    waiting: float = 1.0
 
     def lean(self, i: int) -> int:
         return self.leans[i] if i < len(self.leans) else 0
@@ -64,7 +66,7 @@ def corrected(
     if by_software:
         least = constant("graph_node_gap_traced") if wider_gaps else math.inf
         inputs = _node_gaps(_graph_launches(inputs), scenario.node_gap, least)
-    return _traced_calls(_marks(inputs), scenario.launch)
+    return _traced_calls(_marks(_slack(inputs, scenario.waiting)), scenario.launch)
 
 
 def node_inflation(a: Analysis) -> float:
@@ -151,6 +153,14 @@ def _node_gaps(inputs: Inputs, share: float, least: float) -> Inputs:
     least = min(captured, least)
     change = least + share * (constant("graph_node_gap") - least) - captured
     return inputs.with_ops(gap=np.where(usual, ops.gap + change, ops.gap) if change else ops.gap)
+
+
+def _slack(inputs: Inputs, share: float) -> Inputs:
+    """The inputs in which only this share of the `slack` is a wait, and the rest is work of the host."""
+    calls = inputs.calls
+    if share == 1.0 or not calls.slack.any():
+        return inputs
+    return inputs.with_calls(pre=calls.pre + (1.0 - share) * calls.slack)
 
 
 def _marks(inputs: Inputs) -> Inputs:

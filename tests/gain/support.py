@@ -34,7 +34,7 @@ def calls(rows: list[tuple[int, float, float]], kind: int = Call.LAUNCH) -> Call
         np.arange(count),
         np.zeros(count, np.int64),
         np.zeros(count, bool),
-        *[nothing] * 6,
+        *[nothing] * 7,
     )
 
 
