@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from advisor.facts import limits as fact_limits
 from advisor.gain import fixes_copies, fixes_device, fixes_host, fixes_speed, limits
-from advisor.gain.inputs import NEVER, Inputs
+from advisor.gain.inputs import NEVER, Inputs, with_own_code
 from advisor.gain.profiler import Scenario
 from advisor.gain.replay_ops import NoEstimate, Work, require
 from advisor.gain.whatifs import Fix, catalogue, constant
@@ -281,8 +281,10 @@ def settled(fix: Fix, work: Work) -> Fix:
 
 
 def apply(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int = 0) -> Inputs:
-    """The inputs with one fix carried out. Raises NoEstimate."""
-    feature = catalogue().whatifs[fix.what_if].feature
-    if feature is not None and gpu_has(feature, work.a.device(work.a.main_device)) is False:
-        raise NoEstimate(f"this GPU has no {feature.upper()}")
-    return changes()[fix.what_if](fix, inputs, work, scenario, lean)
+    """The inputs with one fix carried out, which leaves the host's own code unless that is what it takes.
+    Raises NoEstimate."""
+    spec = catalogue().whatifs[fix.what_if]
+    if spec.feature is not None and gpu_has(spec.feature, work.a.device(work.a.main_device)) is False:
+        raise NoEstimate(f"this GPU has no {spec.feature.upper()}")
+    changed = changes()[fix.what_if](fix, inputs, work, scenario, lean)
+    return changed if spec.takes_host_code else with_own_code(changed, inputs)

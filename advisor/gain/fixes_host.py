@@ -22,9 +22,9 @@ _LAUNCHING = (Call.LAUNCH, Call.MEMSET, Call.COPY)
 
 
 def cuda_graphs(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """One graph launch for each stretch of a step between two waits; host code, collections, calls into
-    the operating system and allocations inside it stay: they have fixes of their own, which graphs
-    require. Pessimistic: stretches whose launch shapes do not recur stay as they are."""
+    """One graph launch for each stretch of a step between two waits; host code, collections, waits for the
+    GIL, calls into the operating system and allocations inside it stay: they have fixes of their own, which
+    graphs require. Pessimistic: stretches whose launch shapes do not recur stay as they are."""
     waits = inputs.waits
     dropped = among(inputs.calls.kind[waits.call], (Call.LAUNCH, Call.GRAPH_LAUNCH))
     if fix.params["syncs"] == "removed":
@@ -42,7 +42,7 @@ def cuda_graphs(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
         return inputs
     inside, nodes, later, node_or_later = work.remembered(_nodes, piece, first, ops.call, ops.node)
     cost = constant("graph_launch") + constant("graph_launch_node") * nodes
-    stays = np.where(calls.host_code, calls.pre, np.minimum(calls.gc + calls.os, calls.pre))
+    stays = np.where(calls.host_code, calls.pre, calls.explained)
     # Operators in front of a stretch's first launch are dispatched no more, either.
     stays[first] = calls.pre[first]
     if lean >= 0:

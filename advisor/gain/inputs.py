@@ -88,6 +88,13 @@ class Calls(Rows, frozen=True):
         code = self.pre - self.explained - constant("operator_time") * self.operators
         return np.asarray(self.between | (code >= metric_limits.host.LONG_HOST_NS))
 
+    @property
+    def own_code(self) -> Array:
+        """How much of `pre` no call causes: what explains it, and host code except what launching an operator
+        takes."""
+        launching = constant("launch_floor") + constant("operator_time") * self.operators
+        return np.where(self.host_code, np.maximum(self.pre - launching, self.explained), self.explained)
+
 
 class Ops(Rows, frozen=True):
     """GPU operations in the order of their calls; those of one stream run in this order.
@@ -177,6 +184,23 @@ class Inputs(Struct, frozen=True):
         pairs = ((self.calls, other.calls, ("pre", "own")), (self.ops, other.ops, ("duration", "gap")))
         shorter = all((getattr(a, n) <= getattr(b, n)).all() for a, b, names in pairs for n in names)
         return shorter and np.array_equal(self.ops.stream, other.ops.stream)
+
+
+def with_own_code(after: Inputs, before: Inputs) -> Inputs:
+    """The inputs `after` a fix, with as much of the own code of each thread in each step as `before` it: what
+    is missing comes back in front of the step's first call."""
+    calls, pre = before.calls, after.calls.pre
+    if pre is calls.pre or not len(calls):
+        return after
+    steps = int(calls.step.max()) + 2
+    key = calls.thread * steps + calls.step + 1
+    missing = np.bincount(key, calls.own_code) - np.bincount(key, pre)
+    if missing.max() < 1.0:
+        return after
+    known, first = np.unique(key, return_index=True)
+    pre = pre.copy()
+    pre[first] += np.maximum(missing[known], 0.0)
+    return after.with_calls(pre=pre)
 
 
 # --- which calls waited for the device ------------------------------------------------------------

@@ -52,7 +52,8 @@ class WhatIf(Data):
     `feature`: what the GPU must support (knowledge/gpus.yaml); `instead_of`: offered only if that what-if
     has no estimate. `perhaps_traced` is printed if an untraced step may be about as short as the GPU's
     own time, `why_more` if the fix gains more than the time of its cause. `assumptions_for` hold for one
-    choice of a parameter. `keeps_work`, `shortens` and `certain` are for replays, and in no document."""
+    choice of a parameter. `keeps_work`, `shortens`, `certain` and `takes_host_code` are for replays, and in
+    no document."""
 
     title: Text
     option: Text | None = None
@@ -64,6 +65,7 @@ class WhatIf(Data):
     keeps_work: Annotated[bool, Field(exclude=True)] = False
     shortens: Annotated[bool, Field(exclude=True)] = False
     certain: Annotated[bool, Field(exclude=True)] = False
+    takes_host_code: Annotated[bool, Field(exclude=True)] = False
     params: dict[str, Param]
     changes: Text
     perhaps_traced: Text | None = None

@@ -125,7 +125,7 @@ def test_graphs_are_cut_where_the_host_waits(tmp_path: Path) -> None:
     assert after(export, tmp_path, fix("cuda_graphs", syncs="removed")) < expected
 
 
-@pytest.mark.parametrize("what", ["host code", "a collection", "an OS call"])
+@pytest.mark.parametrize("what", ["host code", "a collection", "an OS call", "another thread's lock"])
 def test_graphs_leave_what_the_host_does_between_launches(what: str, tmp_path: Path) -> None:
     """Twenty launches of 20 us, and two milliseconds of something else in their middle."""
 
@@ -137,8 +137,35 @@ def test_graphs_leave_what_the_host_does_between_launches(what: str, tmp_path: P
             e.range("Python GC", t + 200 * US, t + 2200 * US)
         if what == "an OS call":
             e.osrt("read", t + 200 * US, 2000 * US)
+        if what == "another thread's lock":
+            e.range("Waiting for GIL", t + 200 * US, t + 2200 * US)
 
     assert after(scenes.capture(step, 2400), tmp_path, fix("cuda_graphs")) == pytest.approx(2025, abs=15)
+
+
+@pytest.mark.parametrize("wait", [0, 5, 10])
+def test_fewer_launches_leave_each_wait_for_a_lock(wait: int, tmp_path: Path) -> None:
+    """Twenty launches of 20 us, so much of it waiting for Python's lock."""
+
+    def step(e: Export, t: int) -> None:
+        for k in range(20):
+            at = t + k * 20 * US
+            e.launch(at=at, dur=5 * US, kernel=scenes.ADD, kernel_start=at + 7 * US, kernel_dur=3 * US)
+            if wait:
+                e.range("Waiting for GIL", at + 8 * US, at + (8 + wait) * US)
+
+    export = scenes.capture(step, 400)
+    graph, fused = (
+        after(export, tmp_path, fix("cuda_graphs")),
+        after(export, tmp_path, fix("fuse_elementwise")),
+    )
+    assert graph == pytest.approx(60.9 if wait == 0 else 20 * wait, abs=20)
+    assert graph >= 20 * wait
+    assert fused >= 20 * wait
+    # Without that wait the rest of the gain is there.
+    both = fix("remove_gil_wait"), fix("cuda_graphs")
+    if wait:
+        assert after(export, tmp_path, *both) == pytest.approx(60.9, abs=1)
 
 
 def test_graphs_need_something_launched_alone(tmp_path: Path) -> None:
