@@ -128,6 +128,23 @@ def _closing(rows: Sequence[Sum], **options: Any) -> list[str]:
     return lines
 
 
+def old_table(rows: Sequence[Sum], *, closing: bool = True) -> str:
+    """As torch 1.4 to 1.6 prints it: left-aligned, with the GPU time of an operator only together with what
+    it calls, measured between two events, and a total that adds these up. It lists operators alone."""
+    host, device = sum(r.self_host for r in rows), sum(r.device for r in rows)
+    lines = [["Name", "Self CPU total %", "Self CPU total", "CPU total %", "CPU total", "CPU time avg"]]
+    lines[0] += ["CUDA total %", "CUDA total", "CUDA time avg", "Number of Calls"]
+    for r in rows:
+        line = [r.name, _share(r.self_host, host), _time(r.self_host, None), _share(r.host, host)]
+        line += [_time(r.host, None), _time(r.host / r.count, None), _share(r.device, device)]
+        lines.append([*line, _time(r.device, None), _time(r.device / r.count, None), str(r.count)])
+    widths = [max(15, *(len(line[i]) for line in lines)) for i in range(len(lines[0]))]
+    head, *body = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + "  " for line in lines]
+    rule = "  ".join("-" * w for w in widths) + "  "
+    end = [f"Self CPU time total: {_time(host, None)}", f"CUDA time total: {_time(device, None)}"]
+    return "\n".join([rule, head, rule, *body, rule, *(end if closing else ()), ""])
+
+
 def as_markdown(rows: Sequence[Sum], **options: Any) -> str:
     head, *body = ["| " + " | ".join(line) + " |" for line in cells(rows, **options)]
     rule = "|" + "---|" * len(cells(rows, **options)[0])

@@ -20,7 +20,17 @@ from advisor.metrics.kernels import Sums, steps_of, sums_of
 from advisor.model.arrays import Array, rows_at
 from advisor.model.facts import Value
 from advisor.model.numbers import percent, value_text
-from advisor.sources.schema import GPU_TOTAL, HOST_TOTAL, ISSUING, Call, Summed, base_name, classify
+from advisor.sources.schema import (
+    BETWEEN_EVENTS,
+    BY_OPERATOR,
+    GPU_TOTAL,
+    HOST_TOTAL,
+    ISSUING,
+    Call,
+    Summed,
+    base_name,
+    classify,
+)
 
 _ROWS, _NAMED = 40, 3
 #: Operators whose result the host reads, each time with a copy and a wait.
@@ -44,6 +54,22 @@ def host_total(a: Analysis) -> float:
 def gpu_columns(a: Analysis) -> bool:
     """Whether the sums count the GPU at all."""
     return GPU_TOTAL in _totals(a) or len(sums_of(a.trace, Summed.KERNELS)) > 0
+
+
+def by_operator(a: Analysis) -> bool:
+    """Whether GPU time is that of operators, because kernels were not listed."""
+    return BY_OPERATOR in _totals(a)
+
+
+def between_events(a: Analysis) -> bool:
+    """Whether GPU time holds the pauses between kernels, as the first PyTorch profilers measured it."""
+    return BETWEEN_EVENTS in _totals(a)
+
+
+def rows_cut(a: Analysis) -> bool:
+    """Whether rows of the host are missing from the table: what they are is unknown."""
+    own = sums_of(a.trace, Summed.OPERATORS)
+    return bool((own.count == 0).any())
 
 
 def recorder_facts(a: Analysis) -> dict[str, Value | None]:
@@ -90,13 +116,16 @@ def profiled_facts(a: Analysis, waits: Array, gpu_ns: float, out: FactWriter) ->
     # Without rows of CUDA calls, the operators that read hold the waits themselves.
     waited = float(calls.total[waits].sum()) if waits.any() else float(own.total[read].sum())
     queued = float((calls.total - np.minimum(calls.total, usual_call(calls) * calls.count)).sum())
-    work = max(host - waited - queued, 0.0)
+    # What rows that were not pasted hold may be work, or waiting: an end of a range, never a number.
+    cut = float(own.total[own.count == 0].sum())
+    work = max(host - waited - queued - cut, 0.0)
     profiled = _profiled(a, whole, host)
-    operators = own.total[_operators(own)].sum() + own.total[own.count == 0].sum()
+    operators = own.total[_operators(own)].sum()
     launches = np.array([classify(n) in ISSUING for n in calls.names], bool) & ~waits
     path = operators + (usual_call(calls) * calls.count)[launches].sum()
     # Waits beyond all recorded work are for work that began before, or of other processes.
     wall = profiled and profiled - max(min(waited, profiled) - gpu_ns, 0.0)
+    gpu_ns = 0.0 if between_events(a) else gpu_ns
     busy = min(gpu_ns / wall, 1.0) if wall and gpu_ns else None
     once = _once(own, waiters)
     loading = np.array([step_patterns().role(n) == "data_loading" for n in whole.names], bool)
@@ -105,8 +134,6 @@ def profiled_facts(a: Analysis, waits: Array, gpu_ns: float, out: FactWriter) ->
     ]
     out |= {
         "sums.host_ms": host / 1e6,
-        "sums.host_work_over_kernel": work / gpu_ns if gpu_ns else None,
-        "sums.launch_over_kernel": path / gpu_ns if gpu_ns else None,
         "sums.busy_most_ratio": busy,
         "sums.idle_least_ratio": None if busy is None else 1.0 - busy,
         "sums.host_largest": _largest(own, host, waiters),
@@ -114,6 +141,10 @@ def profiled_facts(a: Analysis, waits: Array, gpu_ns: float, out: FactWriter) ->
         "sums.readbacks": "; ".join(asked[:_NAMED]) or None,
         "sums.once_ratio": float(own.total[once].sum()) / host,
     }
+    if gpu_ns:
+        over = {"sums.host_work_over_kernel": work, "sums.launch_over_kernel": path}
+        least_most = {name: (ns / gpu_ns, (ns + cut) / gpu_ns) for name, ns in over.items()}
+        out.put_between(least_most, "rows of the host that were not pasted")
     if once.any():
         i = int(np.argmax(np.where(once, own.total, -1.0)))
         out.put("sums.once", f"{base_name(own.names[i])}, {value_text(float(own.total[i]), 'ns')}")

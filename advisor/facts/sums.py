@@ -66,7 +66,9 @@ def sums_facts(a: Analysis, out: FactWriter) -> None:
         sums_of(a.trace, r) for r in Summed if r <= Summed.QUEUE
     )
     steps, time = steps_of(ranges), float(kernels.total.sum())
-    count = _kernel_count(kernels, calls)
+    # Operators are no kernels: of these only the launches tell how many ran.
+    listed = 0.0 if profiled.by_operator(a) else float(kernels.count.sum())
+    count = _kernel_count(kernels, calls, listed)
     ways, of_sizes = (np.array([_direction(name) for name in sums.names], str) for sums in (copies, sizes))
     crossing = copies.take(among(ways, _CROSSING))
     out |= {
@@ -76,16 +78,17 @@ def sums_facts(a: Analysis, out: FactWriter) -> None:
     }
     if count:
         out |= {"capture.kernel_count": int(count), "capture.gpu_work_count": int(count + copies.count.sum())}
-        _kernels(a, kernels, count, steps, out)
+    if kernels.count.any():
+        _kernels(a, kernels, count, listed, steps, out)
         _operations(a, kernels, out)
     if len(copies):
         moving, busy = float(crossing.total.sum()), float(copies.total.sum()) + time
         uploads, fills = (copies.total[ways == way].sum() for way in ("HtoD", "memset"))
         out |= {
-            "sums.copy_ratio": moving / busy if count and busy else None,
-            "sums.memset_ratio": fills / busy if count and busy else None,
+            "sums.copy_ratio": moving / busy if time and busy else None,
+            "sums.memset_ratio": fills / busy if time and busy else None,
             "sums.upload_of_copies_ratio": uploads / moving if moving else None,
-            "copy.dtod_busy_ratio": copies.total[ways == "DtoD"].sum() / busy if count else None,
+            "copy.dtod_busy_ratio": copies.total[ways == "DtoD"].sum() / busy if time else None,
         }
         whole, size = max(float(copies.total.sum()), 1.0), dict(zip(sizes.names, sizes.mean, strict=True))
         shown = (copies.total / 1e6, copies.total / whole, copies.mean / 1e3)
@@ -103,15 +106,22 @@ def sums_facts(a: Analysis, out: FactWriter) -> None:
         # DtoH copies of a few bytes, by their size or else their time.
         by = ((sizes, of_sizes, limits.READBACK_BYTES), (copies, ways, limits.READBACK_COPY_NS))
         few = (s.count[(way == "DtoH") & (s.mean <= most)].sum() for s, way, most in by if len(s))
-        rates |= _calls(calls, crossing, kernels, next(few, np.nan), profiled.host_total(a), out)
+        rates |= _calls(a, calls, crossing, kernels, next(few, np.nan), out)
     rates |= profiled.profiled_facts(a, waiting(calls, crossing), time + float(copies.total.sum()), out)
     if whole := steps or count / 100:
         per = f"_per_{'step' if steps else '100_kernels'}"
         out |= {name + per: number / whole for name, number in rates.items()}
-    if count:
+    launched = count or float(kernels.count.sum())
+    if launched and time and not profiled.between_events(a):
         over = out.value("sums.launch_over_kernel")
-        over = limits.EAGER_LAUNCH_NS * count / max(time, 1.0) if over is None else over
-        out.put("sums.launch_idle_ratio", max(1 - 1 / over, 0.0) if over else 0.0)
+        over = limits.EAGER_LAUNCH_NS * launched / time if over is None else over
+        what = "kernels of {} on average" if count else "operators whose kernels take {} on average"
+        out |= {
+            "sums.launch_idle_ratio": max(1 - 1 / over, 0.0) if over else 0.0,
+            "sums.launched_count": int(launched),
+            "sums.launched_mean_ns": time / launched,
+            "sums.launched": f"{int(launched):,} {what.format(value_text(time / launched, 'ns'))}",
+        }
 
 
 def _listed(a: Analysis) -> float:
@@ -129,10 +139,10 @@ def _listed(a: Analysis) -> float:
     return listed
 
 
-def _kernel_count(kernels: Sums, calls: Sums) -> float:
-    """How many kernels ran: where rows were cut off, at least as many as were launched one by one."""
-    listed = float(kernels.count.sum())
-    if (kernels.count > 0).all():
+def _kernel_count(kernels: Sums, calls: Sums, listed: float) -> float:
+    """How many kernels ran: where rows were cut off, or are operators (none `listed`), at least as many as
+    were launched one by one; 0 if nothing tells."""
+    if not len(kernels) or (listed and (kernels.count > 0).all()):
         return listed
     kind = np.array([classify(n) for n in calls.names])
     return max(listed, float(calls.count[kind == Call.LAUNCH].sum()) if len(calls) else 0.0)
@@ -160,10 +170,10 @@ def _direction(operation: str) -> str:
 
 
 def _calls(
-    calls: Sums, copies: Sums, kernels: Sums, readable: float, host: float, out: FactWriter
+    a: Analysis, calls: Sums, copies: Sums, kernels: Sums, readable: float, out: FactWriter
 ) -> dict[str, float]:
-    """Facts of CUDA calls; counts that become rates. `copies` cross the link, `readable` of them are small.
-    `host` is the time (ns) of the host in all it does, 0 where that was not printed."""
+    """Facts of CUDA calls; counts that become rates. `copies` cross the link, `readable` are small."""
+    host = profiled.host_total(a)
     kind = np.array([classify(n) for n in calls.names])
     whole, kernel_time = max(float(calls.total.sum()), 1.0), float(kernels.total.sum())
     lasts, mean, of = max(whole, kernel_time, host), calls.mean, {c: kind == c for c in Call}
@@ -200,7 +210,8 @@ def _calls(
         "sums.launch_over_kernel": usual[of[Call.LAUNCH]].sum() / kernel_time
         if kernel_time and not host  # else the operators around the launches count as well
         else None,
-        "capture.graph_launch_count": int(graphs),
+        # Launches of graphs may stand in rows that were not pasted.
+        "capture.graph_launch_count": int(graphs) if graphs or not profiled.rows_cut(a) else None,
         # Kernels of graphs are launched by no call of their own: 0 beyond the calls, 0 recorded.
         "capture.opaque_graph_ratio": float(graphs > 0 and kernels.count.sum() <= eager)
         if len(kernels)
@@ -238,10 +249,10 @@ def _call_tables(calls: Sums, wanted: dict[str, Array], out: FactWriter) -> None
         out.table(key, rows, title=f"{title}, share of all calls", columns=head)
 
 
-def _kernels(a: Analysis, kernels: Sums, count: float, steps: int, out: FactWriter) -> None:
-    """`count`: kernels that ran, of which `kernels` may list some."""
-    total, names, listed = float(kernels.total.sum()), a.names, float(kernels.count.sum())
-    if not total or not listed:
+def _kernels(a: Analysis, kernels: Sums, count: float, listed: float, steps: int, out: FactWriter) -> None:
+    """`count`: kernels that ran, of which `kernels` may list some; 0 `listed` if they are operators."""
+    total, names = float(kernels.total.sum()), a.names
+    if not total:
         return
 
     def held(wanted: Callable[[KernelFamily], bool]) -> float:
@@ -257,22 +268,26 @@ def _kernels(a: Analysis, kernels: Sums, count: float, steps: int, out: FactWrit
     small = names.mask(lambda k: k.family in UNFUSED)
     compiled = small & names.mask(lambda k: "(Inductor" in k.operation)
     out |= {
-        "sums.kernel_ms": total / 1e6,
-        "sums.kernel_mean_ns": (total if count > listed else kernels.total[kernels.count > 0].sum()) / count,
+        "sums.kernel_ms": None if profiled.between_events(a) else total / 1e6,
         "sums.collective_ratio": exchanged / total,
         "sums.collective_above_least_ratio": np.maximum(1 - least / exchanged, 0.0) if exchanged else None,
         "sums.product_ratio": products / (total - exchanged) if total > exchanged else None,
-        "kernel.duration_p50_ns": weighted_median(kernels.median, kernels.count),
-        "kernel.short_ratio": kernels.count[kernels.median < limits.SHORT_KERNEL_NS].sum() / listed,
-        "kernel.per_step": count / steps if steps else None,
+        "kernel.per_step": count / steps if steps and count else None,
         "kernel.top_operation_ratio": by_label(names.operations, kernels.total)[1][0][0] / total,
-        "kernel.unfused_p50_ns": weighted_median(kernels.median[small], kernels.count[small]),
-        "kernel.framework_ratio": kernels.count[names.mask(_of_framework)].sum() / listed,
         "kernel.unmapped_ratio": unknown / total,
-        "kernel.compiled_ratio": kernels.count[compiled].sum() / kernels.count[small].sum()
-        if kernels.count[small].any()
-        else None,
     }
+    if listed:
+        mean = (total if count > listed else kernels.total[kernels.count > 0].sum()) / count
+        out |= {
+            "sums.kernel_mean_ns": mean,
+            "kernel.duration_p50_ns": weighted_median(kernels.median, kernels.count),
+            "kernel.short_ratio": kernels.count[kernels.median < limits.SHORT_KERNEL_NS].sum() / listed,
+            "kernel.unfused_p50_ns": weighted_median(kernels.median[small], kernels.count[small]),
+            "kernel.framework_ratio": kernels.count[names.mask(_of_framework)].sum() / listed,
+            "kernel.compiled_ratio": kernels.count[compiled].sum() / kernels.count[small].sum()
+            if kernels.count[small].any()
+            else None,
+        }
     if products:
         narrow = held(lambda k: k.family in MATMUL and weight_bits(k) < 16)
         mine = np.flatnonzero(names.mask(lambda k: k.family in MATMUL))

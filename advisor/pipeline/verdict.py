@@ -11,7 +11,7 @@ from advisor.facts.capture import samples_alone
 from advisor.facts.load import is_load_alone
 from advisor.knowledge.gpus import dram_peak
 from advisor.metrics.analysis import Analysis
-from advisor.model.facts import FactBase
+from advisor.model.facts import FactBase, Scope
 from advisor.model.findings import NO_REQUESTS, Finding, NotEvaluated
 from advisor.model.gain import HOLDS_MUCH, WORTH, Choice, Combined, Gain, Headline, Joint, ToDo, whole
 from advisor.model.numbers import percent
@@ -64,7 +64,11 @@ def verdict(
         return what + sentence
     if a.trace.summed:
         capture = _CAPTURE.format(a.trace.capture.recorder.again)
-        return f"{what}Sums alone, and no fault that they can show{_bound(findings)}. {capture}"
+        busy = facts.value("sums.busy_most_ratio", Scope(device=0)) if facts is not None else None
+        filled = (
+            f": GPU work takes up to {percent(busy)} of the profiled time" if isinstance(busy, float) else ""
+        )
+        return f"{what}Sums alone, and no fault that they can show{filled}{_bound(findings)}. {capture}"
     if samples_alone(a):
         return (
             f"GPU samples alone, and no fault that they can show{_bound(findings)}. Which kernels "

@@ -114,7 +114,9 @@ ISSUING = (Call.LAUNCH, Call.GRAPH_LAUNCH, Call.COPY, Call.MEMSET)
 class Summed(IntEnum):
     """The subject of a row of `sums` (`sums.report`). QUEUE: from launch call to kernel, by kernel.
     OPERATORS: the host's time in each operator, range and call itself. WHOLE: the host's time in operators
-    and ranges with all that they called. TOTALS: rows `HOST_TOTAL` and `GPU_TOTAL`, all of the recording."""
+    and ranges with all that they called. TOTALS: rows `HOST_TOTAL` and `GPU_TOTAL`, all of the recording;
+    `BY_OPERATOR` where the rows of KERNELS are operators that launched kernels, not kernels, and
+    `BETWEEN_EVENTS` where their times hold the pauses between their kernels as well."""
 
     KERNELS = 0
     CALLS = 1
@@ -130,6 +132,7 @@ class Summed(IntEnum):
 
 #: Names of the rows of `Summed.TOTALS`.
 HOST_TOTAL, GPU_TOTAL = "host", "GPU"
+BY_OPERATOR, BETWEEN_EVENTS = "GPU, by operator", "GPU, between events"
 
 #: `load.kind`: a line about all requests, about a step of those that decode, about prompts.
 LOAD_BOTH, LOAD_DECODE, LOAD_PREFILL = range(3)

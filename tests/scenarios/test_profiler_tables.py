@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 import advisor
 from advisor.model.findings import Diagnosis
 from tests.docs.scripts import script
-from tests.profiler_tables import Sum, averages, call, kernel, of_range, operator, span, table
+from tests.profiler_tables import Sum, averages, call, kernel, of_range, old_table, operator, span, table
 from tests.scenarios.support import fact, ranked
 from tests.test_kineto_captures import EXAMPLE, SHARED
 
@@ -128,6 +128,42 @@ def test_a_table_of_the_largest_rows_says_the_same(tmp_path: Path, limit: int) -
     rows = Scene(product_us=4.0, small=100).rows()
     found = ranked(told(tmp_path, rows, limit=limit, order=lambda r: r.device))
     assert found[0] == "launches-outlast-kernels"
+
+
+@pytest.mark.parametrize("limit", [2, 3])
+def test_a_busy_gpu_is_not_launch_bound_because_the_wait_for_it_was_cut_off(
+    tmp_path: Path, limit: int
+) -> None:
+    """The host waits 19 of 20 ms for the GPU in a call that the largest rows by GPU time leave out."""
+    scene = Scene(products=10, product_us=2_000.0, operator_us=40.0)
+    rows = [r for r in scene.rows() if "Step" not in r.name]
+    found = told(tmp_path, rows, limit=limit, order=lambda r: r.device)
+    assert "launches-outlast-kernels" not in ranked(found)
+    assert "GPU work takes up to 100 %" in found.verdict
+    assert "stand in rows that were not pasted" in " ".join(found.inputs[0].warnings)
+
+
+def test_kernels_of_many_launches_are_not_held_up_by_launching(tmp_path: Path) -> None:
+    """The host takes 180 us for each kernel of 150 us, which is no launching: other code takes it."""
+    scene = Scene(products=100, product_us=150.0, operator_us=175.0)
+    assert "launches-outlast-kernels" not in ranked(told(tmp_path, scene.rows()))
+    found = ranked(told(tmp_path, replace(scene, between_us=12_000.0).rows()))
+    assert found[0] == "gpu-idle-in-sums"
+
+
+def test_operators_without_their_kernels_are_called_operators(tmp_path: Path) -> None:
+    rows = [operator("aten::mm", 4_000, 30.0, device=40_000.0)]
+    found = told(tmp_path, rows)
+    assert ranked(found)[0] == "launches-outlast-kernels"
+    assert found.findings[0].message.startswith("4,000 operators whose kernels take 10 us on average")
+
+
+def test_a_table_of_torch_1_4_is_not_said_to_lack_the_gpu(tmp_path: Path) -> None:
+    path = tmp_path / "table.txt"
+    path.write_text(old_table([operator("aten::mm", 100, 5_700.0, device=870_000.0)]))
+    found = advisor.diagnose(path)
+    assert not {"no-gpu-activity", "launches-outlast-kernels"} & set(ranked(found))
+    assert "CUDA total (870 ms in all)" in found.inputs[0].warnings[0]
 
 
 def test_the_data_loader_is_named(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from advisor.metrics.kernels import Sums, sums_of
 from advisor.sources.open import open_trace
 from advisor.sources.pasted.profiler_tables import layout_of, read_profiler_tables
 from advisor.sources.pasted.raw_tables import REST
-from advisor.sources.schema import GPU_TOTAL, HOST_TOTAL, Summed
+from advisor.sources.schema import BETWEEN_EVENTS, BY_OPERATOR, GPU_TOTAL, HOST_TOTAL, Summed
 from advisor.sources.trace import Trace
 from tests.pasted import wrapped
 from tests.profiler_tables import (
@@ -25,6 +25,7 @@ from tests.profiler_tables import (
     call,
     kernel,
     of_range,
+    old_table,
     operator,
     span,
     table,
@@ -145,6 +146,38 @@ def test_headings_of_torch_1_5() -> None:
     assert layout.fields[1:6] == ("percent", "self_host", "percent", "host", "average")
 
 
+@pytest.mark.parametrize("closing", [True, False])
+def test_tables_of_torch_1_4_count_the_operators_that_work_themselves(tmp_path: Path, closing: bool) -> None:
+    rows = [
+        operator("aten::matmul", 100, 10.0, inside=60.0, device=8_700.0),
+        operator("aten::mm", 100, 57.0, inside=1.0, device=8_690.0),
+        operator("aten::add", 100, 20.0, device=900.0),
+    ]
+    with opened(tmp_path, old_table(rows, closing=closing)) as trace:
+        assert rows_of(trace, Summed.KERNELS) == {"aten::mm": (100, 8_690.0), "aten::add": (100, 900.0)}
+        totals = rows_of(trace, Summed.TOTALS)
+        assert GPU_TOTAL not in totals  # that of the table counts aten::mm twice
+        assert totals[BETWEEN_EVENTS] == (1, 9_590.0)
+        assert trace.capture.cuda_traced
+        said = " ".join(trace.capture.warnings)
+        assert "torch 1.4 to 1.6" in said
+        assert ("18.3 ms in all" in said) == closing
+
+
+OVERHEAD = ["Command Buffer Full", "Activity Buffer Request", "Buffer Flush", "Instrumentation", "Resource"]
+
+
+@pytest.mark.parametrize("name", OVERHEAD)
+def test_what_the_recording_costs_is_neither_kernel_nor_operator(tmp_path: Path, name: str) -> None:
+    """CUPTI reports it beside the work; the table shows the time of kernels for it that it held up."""
+    for row in (kernel(name, 4, 200.0), Sum(name, 4, 80.0, 80.0, 900.0, 900.0)):
+        with opened(tmp_path, table([*ROWS, row], closing=False)) as trace:
+            assert kernels(trace) == [("void cutlass::Kernel2", (30, 1500.0))]
+            assert name not in rows_of(trace, Summed.RANGES)
+        with opened(tmp_path, table([r for r in ROWS if not r.gpu] + [row], closing=False)) as trace:
+            assert name not in rows_of(trace, Summed.KERNELS)
+
+
 @pytest.mark.parametrize("limit", [3, 5, 8])
 def test_rows_that_were_cut_off_follow_from_the_totals(tmp_path: Path, limit: int) -> None:
     text = table(ROWS, limit=limit, order=lambda r: r.device)
@@ -157,6 +190,9 @@ def test_rows_that_were_cut_off_follow_from_the_totals(tmp_path: Path, limit: in
 def test_operators_stand_for_kernels_that_are_not_listed(tmp_path: Path) -> None:
     with opened(tmp_path, table([r for r in ROWS if not r.gpu], closing=False)) as trace:
         assert rows_of(trace, Summed.KERNELS)["aten::addmm"] == (30, 1500.0)
+        assert rows_of(trace, Summed.TOTALS)[BY_OPERATOR] == (1, 1506.0)
+    with opened(tmp_path, table(ROWS)) as trace:
+        assert BY_OPERATOR not in rows_of(trace, Summed.TOTALS)
 
 
 def test_a_launch_call_may_show_the_time_of_its_kernels(tmp_path: Path) -> None:

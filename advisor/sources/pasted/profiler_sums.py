@@ -2,6 +2,8 @@
 
 The table shows GPU time several times: for the kernel, for the operator that launched it, for the range
 around both and in some releases for the launch call. One of these views is kept, the one that shows most.
+Tables of torch 1.4 to 1.6 count GPU time with all that an operator calls: there the operators stand for it
+that do their work themselves.
 """
 
 from __future__ import annotations
@@ -13,11 +15,12 @@ from pathlib import Path
 
 from advisor.errors import InputError
 from advisor.model.capture import Capture, Recorder
+from advisor.model.numbers import value_text
 from advisor.reading import decoded
 from advisor.sources.pasted.printed_tables import is_text, sums_columns
 from advisor.sources.pasted.profiler_tables import Operator, ProfilerTable, has_headings, read_profiler_tables
 from advisor.sources.pasted.raw_tables import REST, Row
-from advisor.sources.schema import GPU_TOTAL, HOST_TOTAL, Summed
+from advisor.sources.schema import BETWEEN_EVENTS, BY_OPERATOR, GPU_TOTAL, HOST_TOTAL, Summed
 from advisor.sources.trace import InMemory
 
 FORMAT = "pytorch-table"
@@ -28,6 +31,11 @@ RECORDER = Recorder(
 _MOST_BYTES = 256 << 20
 _CALL = re.compile(r"^(?:cuda|hip)[A-Z]\w*|^(?:cu|hsa_)[A-Z]\w*|^(?:Runtime|Lazy) ")
 _COPY = re.compile(r"^(?:Memcpy ([HDP])to([HDP])|Copy([HDP])\w*?To([HDP])(?:ost|evice|eer))\b")
+#: What the recording itself costs; it shows the time of kernels that it holds up.
+_OVERHEAD = re.compile(
+    r"^(?:Command Buffer Full|Activity Buffer Request|Buffer Flush|Driver Compiler|Instrumentation|Resource"
+    r"|Unrecognized)$"
+)
 #: Ranges around GPU work that the profiler shows as if they ran on the GPU.
 _SPAN = re.compile(
     r"^ProfilerStep[#*]|^## Call CompiledFxGraph|^Torch-Compiled Region|^nccl:|^DDP |^PL_|^\[pl\]"
@@ -44,6 +52,11 @@ _OPERATOR = re.compile(r"::|^\w+Backward\d*$|^torch_\w+$")
 _ROUNDING, _CUT = 1.02, 0.01
 #: Kernels say more than the operators that launched them: they are kept from this share of theirs on.
 _KERNELS_FROM = 0.8
+#: An operator does its work itself if at least this share of its host time is its own; one that only calls
+#: others spends most of it in them.
+_ITSELF_FROM = 0.5
+#: Share of the host's time in rows that were cut off, from which on it is said.
+_MUCH = 0.1
 
 
 class ProfilerSums(InMemory):
@@ -60,7 +73,8 @@ class ProfilerSums(InMemory):
         mine = [tables[0], *(t for t in tables[1:] if _same_recording(tables[0], t))]
         rows = _joined(mine)
         torn, others = sum(t.torn for t in mine), len(tables) - len(mine)
-        self._tables["sums"], self._texts = sums_columns(_summed(rows, mine))
+        summed = _summed(rows, mine)
+        self._tables["sums"], self._texts = sums_columns(summed)
         self.ledger.note(
             "dropped",
             "lines inside the tables that could not be read or are impossible",
@@ -71,7 +85,10 @@ class ProfilerSums(InMemory):
         self.ledger.note(
             "repaired", "times below zero, read as 0", "sums", sum(t.negative for t in mine), len(rows)
         )
-        more = f"{others} more of the tables belong to other recordings; give each a file of its own"
+        warnings = _warnings(summed, mine)
+        if others:
+            more = f"{others} more of the tables belong to other recordings; give each a file of its own"
+            warnings.insert(0, more)
         self.capture = Capture(
             path=str(shown),
             format=FORMAT,
@@ -81,7 +98,7 @@ class ProfilerSums(InMemory):
             vendor="AMD" if any(r.name.startswith("hip") for r in rows) else "NVIDIA",
             cuda_traced=any(t.backend is not None for t in mine),
             device_numbers="all GPUs of the process together",
-            warnings=(more,) if others else (),
+            warnings=tuple(warnings),
         )
 
 
@@ -119,9 +136,14 @@ def _joined(tables: Sequence[ProfilerTable]) -> list[Operator]:
 
 def _summed(rows: Sequence[Operator], tables: Sequence[ProfilerTable]) -> list[tuple[Summed, Row]]:
     """The rows of `sums`."""
+    whole = any(t.whole for t in tables)
+    # A total of times that count what an operator calls counts most work several times.
     totals = [
         next((v for v in values if not math.isnan(v)), math.nan)
-        for values in ([t.host_total for t in tables], [t.device_total for t in tables])
+        for values in (
+            [t.host_total for t in tables],
+            [math.nan if whole else t.device_total for t in tables],
+        )
     ]
     on_host = {row.name for row in rows if row.host > 0 or row.self_host > 0}
     out: list[tuple[Summed, Row]] = []
@@ -131,6 +153,8 @@ def _summed(rows: Sequence[Operator], tables: Sequence[ProfilerTable]) -> list[t
             out += _of_host(row)
         elif copy := _copy(row.name):
             copies.append((Summed.COPIES, _row(copy, row.calls, row.self_device)))
+        elif _overhead(row):
+            continue
         elif _is_span(row.name, on_host):
             spans.append(row)
         else:
@@ -138,11 +162,9 @@ def _summed(rows: Sequence[Operator], tables: Sequence[ProfilerTable]) -> list[t
     kernels, more = _within(kernels, totals[1] - sum(r.values["total"] for _, r in copies))
     spans += more
     moved = sum(row.values["total"] for _, row in copies)
-    launched = [
-        row for row in rows if not _on_device(row) and row.self_device > 0 and not _CALL.match(row.name)
-    ]
+    launched = _launched(rows, whole)
     by_operator = sum(row.self_device for row in launched)
-    if sum(row.self_device for row in kernels) + moved < _KERNELS_FROM * by_operator:
+    if operators_alone := sum(row.self_device for row in kernels) + moved < _KERNELS_FROM * by_operator:
         # Copies are part of what operators launched.
         kernels, copies, moved = launched, [], 0.0
     shown = sum(row.self_device for row in kernels) + moved
@@ -153,10 +175,48 @@ def _summed(rows: Sequence[Operator], tables: Sequence[ProfilerTable]) -> list[t
     of_host = sum(row.values["total"] for report, row in out if report == Summed.OPERATORS)
     if (rest := _rest(totals[0], of_host, 0.0)) is not None:
         out.append((Summed.OPERATORS, rest))
-    for name, total in zip((HOST_TOTAL, GPU_TOTAL), totals, strict=True):
+    marks = {BY_OPERATOR: by_operator if operators_alone else math.nan}
+    marks |= {BETWEEN_EVENTS: by_operator if whole else math.nan}
+    for name, total in ({HOST_TOTAL: totals[0], GPU_TOTAL: totals[1]} | marks).items():
         if not math.isnan(total):
             out.append((Summed.TOTALS, Row(name, {"total": total, "count": 1})))
     return out
+
+
+def _launched(rows: Sequence[Operator], whole: bool) -> list[Operator]:
+    """The operators that launched work, with the GPU time of what they launched themselves. With `whole` no
+    column tells it: then those that do their work themselves have all of theirs."""
+    if whole:
+        own = [row for row in rows if row.device > 0 and row.self_host >= _ITSELF_FROM * row.host]
+        return [row._replace(self_device=row.device) for row in own]
+    return [
+        row
+        for row in rows
+        if not _on_device(row) and row.self_device > 0 and not _CALL.match(row.name) and not _overhead(row)
+    ]
+
+
+def _warnings(rows: Sequence[tuple[Summed, Row]], tables: Sequence[ProfilerTable]) -> list[str]:
+    """What the rows cannot say: the host's time where much of it was not pasted, and kernels where there are
+    none."""
+    texts = []
+    of_host = [row for report, row in rows if report == Summed.OPERATORS]
+    whole = sum(row.values["total"] for row in of_host)
+    cut = sum(row.values["total"] for row in of_host if row.name == REST)
+    if cut > _MUCH * whole:
+        texts.append(
+            f"{value_text(cut, 'ns')} of the {value_text(whole, 'ns')} of host time stand in rows that were "
+            "not pasted, so what the host did then is unknown: print them all with row_limit=-1"
+        )
+    if any(table.whole for table in tables):
+        total = next((t.device_total for t in tables if not math.isnan(t.device_total)), math.nan)
+        named = "" if math.isnan(total) else f" ({value_text(total, 'ns')} in all)"
+        texts.append(
+            f"a table of torch 1.4 to 1.6: its CUDA total{named} counts what an operator calls once more, "
+            "and the pauses between kernels, so shares are those of operators that do their work themselves; "
+            "torch from 1.8 on lists kernels"
+        )
+    return texts
 
 
 def _on_device(row: Operator) -> bool:
@@ -164,6 +224,11 @@ def _on_device(row: Operator) -> bool:
     if row.on_device is not None:
         return row.on_device
     return row.self_device > 0 and not row.host > 0 and not row.self_host > 0
+
+
+def _overhead(row: Operator) -> bool:
+    """What the recording itself cost: neither a kernel nor an operator."""
+    return bool(_OVERHEAD.match(row.name))
 
 
 def _is_span(name: str, on_host: set[str]) -> bool:
@@ -199,6 +264,8 @@ def _of_host(row: Operator) -> list[tuple[Summed, Row]]:
         return []
     own = row.self_host if not math.isnan(row.self_host) else row.host
     found = [(Summed.OPERATORS, _row(row.name, row.calls, own))]
+    if _overhead(row):
+        return found
     if _CALL.match(row.name):
         return [*found, (Summed.CALLS, _row(row.name, row.calls, own))]
     found.append((Summed.WHOLE, _row(row.name, row.calls, row.host)))

@@ -1,7 +1,9 @@
-"""Text of `key_averages().table()` of the PyTorch profiler, torch 1.8 to 2.11 -> its rows.
+"""Text of `key_averages().table()` of the PyTorch profiler, torch 1.4 to 2.11 -> its rows.
 
 Headings decide what a cell is: GPU columns are called CUDA, Device, XPU, HIP or after another backend, or are
-missing. Each line may begin with what a logger or a launcher put there; lines of several processes may mix.
+missing. Before torch 1.7 there is no column of an operator's own GPU time: each row, and the total below,
+counts what an operator calls as well. Each line may begin with what a logger or a launcher put there; lines
+of several processes may mix.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ _BEFORE = re.compile(
     r"|(?:INFO|WARNING|DEBUG|ERROR|NOTICE)\b:?|\d{2,4}-\d\d(?:-\d\d)?[ T]\d\d:\d\d:\d\d[.,\d]*Z?:?"
     r"|\[[\w.\- ]{1,60}:\d{1,6}\]|\[\d{4}-[^\]]{1,40}\]|[#>$]+(?=\s)|//)"
 )
-_TOTAL = re.compile(rf"Self (\w+) time total:\s*({_TIME})")
+_TOTAL = re.compile(rf"(?:Self )?\b(\w+) time total:\s*({_TIME})")
 _RULE = re.compile(r"^(?=.*---)[\s|+:=\-─━┼│├┤]*$")
 _LONGEST_LINE = 20_000
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -82,9 +84,11 @@ class Operator(NamedTuple):
 
 class ProfilerTable(Struct):
     """One table; the totals are those of its closing lines, NaN without them. `torn` counts lines inside it
-    that could not be read, `negative` times below zero, which some releases print; they read as 0."""
+    that could not be read, `negative` times below zero, which some releases print; they read as 0. `whole`:
+    GPU times, the total as well, count what an operator calls (before torch 1.7)."""
 
     backend: str | None
+    whole: bool = False
     rows: list[Operator] = field(default_factory=list)
     host_total: float = math.nan
     device_total: float = math.nan
@@ -99,6 +103,11 @@ class Layout(NamedTuple):
     delimiter: str
     backend: str | None
     line: re.Pattern[str] | None
+
+    @property
+    def whole(self) -> bool:
+        """Whether its GPU times count what an operator calls as well."""
+        return "device" in self.fields and "self_device" not in self.fields
 
     def cells(self, line: str) -> dict[str, str] | None:
         if self.line is None:
@@ -137,7 +146,7 @@ def _is_table(fields: Sequence[str]) -> bool:
 
 
 def _backend(line: str) -> str | None:
-    names = re.findall(r"\bSelf (\w+)", line)
+    names = re.findall(r"\bSelf (\w+)", line) + re.findall(r"\b(\w+) (?:time )?total(?! %)", line)
     return next((name for name in names if name != "CPU"), None)
 
 
@@ -198,7 +207,7 @@ def _tables(lines: Iterable[str]) -> Iterator[ProfilerTable]:
     for line in lines:
         header = layout_of(line)
         if header is not None:
-            layout, table, inside = header, ProfilerTable(header.backend), True
+            layout, table, inside = header, ProfilerTable(header.backend, header.whole), True
             yield table
             continue
         if table is None or layout is None:
@@ -286,7 +295,8 @@ def _exported(text: str) -> Iterator[ProfilerTable]:
         fields = _export_fields(line)
         if fields is None:
             continue
-        table = ProfilerTable("CUDA" if "self_device" in fields else None)
+        of_gpu = {"self_device", "device"} & set(fields)
+        table = ProfilerTable("CUDA" if of_gpu else None, of_gpu == {"device"})
         try:
             for cells in csv.reader(lines[at + 1 :], delimiter=max(",;\t", key=line.count)):
                 if not cells:
