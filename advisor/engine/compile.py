@@ -28,6 +28,7 @@ from advisor.engine.values import (
     resolve_params,
     thresholds,
 )
+from advisor.knowledge.engine_signs import action_unless
 from advisor.knowledge.yaml_files import Loc, Problem
 from advisor.model.facts import Level, of_job
 from advisor.model.findings import Threshold
@@ -145,6 +146,16 @@ class Program(Struct, frozen=True, eq=False, dict=True):
     strata: tuple[tuple[CompiledRule, ...], ...]
     params: Mapping[ParamKey, ParamValue]
     rules: RuleSet
+
+    @cached_property
+    def unless(self) -> Mapping[str, tuple[Test, ...]]:
+        """By the id of an action, what makes advising it pointless, whichever rule does."""
+        return {
+            id: tuple(
+                Test(c.fact, c.op, operand(c.value), c.value) for c in conditions if c.value is not None
+            )
+            for id, conditions in action_unless().items()
+        }
 
     @cached_property
     def by_code(self) -> Mapping[str, CompiledRule]:

@@ -269,9 +269,13 @@ def applicable(
     inference: Inference, items: Iterable[A], conditions: Iterable[tuple[Test, ...]], scope: Scope
 ) -> Iterable[tuple[A, bool]]:
     """The actions that apply, and whether that is sure: the first of several texts for one action, sure
-    ones before those with a condition that is not known. The latter apply only if they have words for it."""
+    ones before those with a condition that is not known. The latter apply only if they have words for it.
+    None that knowledge/actions.yaml calls pointless here, whichever rule advises it."""
     found: dict[str, tuple[A, bool]] = {}
+    unless = inference.program.unless
     for item, tests in zip(items, conditions, strict=True):
+        if any(inference.truth(test, scope) for test in unless.get(item.id, ())):
+            continue
         sure = _all_hold(inference, tests, scope)
         if sure and not found.get(item.id, (item, False))[1]:
             found[item.id] = item, True

@@ -10,7 +10,7 @@ from advisor.facts import limits, profiled_sums
 from advisor.facts.damage import damage_facts, error_facts, integrity_facts
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
-from advisor.knowledge.gpus import gpu_has
+from advisor.knowledge.gpus import gpu_has, gpu_links, gpu_of
 from advisor.metrics import limits as metric_limits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import PARTS
@@ -144,6 +144,8 @@ def _recorded(a: Analysis, rows: int, out: FactWriter) -> None:
         "capture.platform": "the Windows Subsystem for Linux" if capture.under_wsl else None,
         "capture.compute_capability": max(_majors(a), default=None),
         **{f"gpu.{name}": gpu_has(name, a.device(a.main_device)) for name in _FEATURES},
+        "gpu.links": gpu_links(a.device(a.main_device)),
+        "gpu.model": about.name if (about := gpu_of(a.device(a.main_device))) else None,
         "capture.trace_method": a.trace_method,
         "capture.node_traced_count": int((a.ops.graph_node != 0).sum()) if trace.has("kernels") else None,
         "capture.startup_ms": a.startup.length / 1e6,

@@ -17,6 +17,7 @@ from advisor.metrics.collectives import (
     Collectives,
     blocking,
     device_collectives,
+    gradients,
     overlap,
     rows_of_collectives,
     small,
@@ -105,6 +106,7 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
         waits = np.zeros(len(found), np.int64)
     calls = Calls(found.kind, found.duration, found.exposed, found.bytes, found.place, little)
     row = rows_of_collectives(a, device, found)
+    added = gradients(a, device, found)
     joins = np.array([kind in JOINING for kind in found.kinds], bool)[found.kind]
     out |= {
         "comm.time_ratio": time / window,
@@ -117,6 +119,9 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
         "comm.row_exposed_ratio": found.exposed[row].sum() / window,
         **a.rates(device, {"comm.row_calls": len(row)}),
         **a.rates(device, {"comm.small_calls": (little & (found.exposed > 0)).sum()}),
+        "comm.gradient_ratio": None
+        if added is None
+        else found.exposed[added].sum() / max(int(found.exposed.sum()), 1),
         "comm.reduces_ratio": found.exposed[joins].sum() / max(int(found.exposed.sum()), 1),
         "comm.sizes_known": sized.any(),
         **_exchange_facts(a, device, found, np.maximum(waits, 0)),

@@ -245,6 +245,8 @@ def _of_decoder(a: Analysis, device: int, out: FactWriter, decoder: Decoder) -> 
         spare += float(time.sum()) * max(1.0 - rate / limits.ACHIEVABLE_RATIO, 0.0)
         rows.append((name, size, len(time), median_of(time) / 1e3, rate, float(time.sum()) / window))
     slowest = min(rows[:-1], key=lambda row: row[4])
+    apart = {"query", "gate"} & {name for name, _ in names}
+    out.at(Scope(device=device)).put("kernel.joined_products", not apart)
     out |= {
         "phase.slowest_product": slowest[0],
         "phase.slowest_product_ratio": slowest[4],

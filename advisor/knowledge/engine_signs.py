@@ -34,6 +34,7 @@ from advisor.model.capture import Device
 from advisor.model.gain import Option
 from advisor.model.kernel_labels import kernel_label
 from advisor.model.numbers import percent
+from advisor.model.rules import FactCondition
 from advisor.numerals import read_int
 
 # --- engines/*.yaml and actions.yaml ---------------------------------------------------------------
@@ -55,6 +56,13 @@ def _action_file() -> ActionFile:
 def actions() -> Mapping[str, str]:
     """The action keys that recommendations and engine options share, each with its meaning."""
     return MappingProxyType(_action_file().actions)
+
+
+@cache
+def action_unless() -> Mapping[str, tuple[FactCondition, ...]]:
+    """By id, the conditions of which any one makes its advice pointless: what it asks for is in use, or the
+    GPU cannot do it."""
+    return MappingProxyType(_action_file().unless)
 
 
 @cache

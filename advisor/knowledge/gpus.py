@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
+from typing import Literal
 
 from pydantic import Field
 
@@ -31,6 +32,7 @@ class GpuSpec(Data):
     l2_mib: float | None = Field(default=None, ge=2, le=500)
     tdp_w: int | None = Field(default=None, ge=10, le=3_000)
     nvlink_gb_per_s: float | None = Field(default=None, ge=50, le=8_000)
+    links: Literal["none", "bridge"] | None = None
     pcie_generation: int | None = Field(default=None, ge=3, le=6)
     htod_gb_per_s: float | None = Field(default=None, ge=5, le=500)
 
@@ -120,6 +122,17 @@ def l2_bytes(device: Device) -> float | None:
     """As reported by the device, else from the table."""
     about = gpu_of(device)
     return device.l2_bytes or (about.l2_mib * 2**20 if about and about.l2_mib else None)
+
+
+def gpu_links(device: Device) -> str | None:
+    """How GPUs of this model reach each other: ``NVLink``, ``bridge`` (between pairs of boards), ``PCIe``;
+    None if unknown."""
+    about = gpu_of(device)
+    if about is None:
+        return None
+    if about.links is not None:
+        return {"none": "PCIe", "bridge": "bridge"}[about.links]
+    return "NVLink" if about.nvlink_gb_per_s else None
 
 
 @cache

@@ -9,7 +9,9 @@ from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, Validati
 
 from advisor.knowledge.kernel_names import Patterns
 from advisor.model.gain import Option
+from advisor.model.operands import Items
 from advisor.model.records import Frozen
+from advisor.model.rules import FactCondition
 from advisor.numerals import read_int
 
 Family = Literal[
@@ -304,10 +306,13 @@ class EngineData(File):
 
 class ActionFile(File):
     """`actions` have options of engines, `advice` is for a person alone, each as a sentence; `titles` are
-    a few words for tables."""
+    a few words for tables. An action is not advised where one of its conditions in `unless` holds."""
 
     actions: dict[Key, Text]
     advice: dict[Key, Text]
+    unless: dict[Key, Annotated[tuple[FactCondition, ...], Items, Field(min_length=1)]] = Field(
+        default_factory=dict
+    )
     titles: dict[Key, Annotated[str, Field(max_length=34)]] = Field(default_factory=dict)
 
 

@@ -172,15 +172,31 @@ def small_collectives(a: Analysis, device: int) -> Array:
 
 
 def rows_of_collectives(a: Analysis, device: int, found: Collectives) -> Array:
-    """Positions in `found` of short collectives that follow another one of their kind, with no other kernel
-    beside them or between: gradients that are exchanged one by one. Sends to one rank are none."""
-    short = (found.duration < limits.kernels.SHORT_COLLECTIVE_NS) & (
-        found.exposed >= limits.kernels.ALONE_RATIO * found.duration
-    )
-    short &= np.array([kind not in (SEND, RECEIVE) for kind in found.kinds] or [False])[found.kind]
-    alike = ~begins_run(found.kind, found.stream, short)[1:] & short[1:]
+    """Positions in `found` of collectives that follow another one of their kind, with hardly any other kernel
+    beside them or between, in rows of which at least half are short: gradients that are exchanged one by one,
+    small and large ones. Sends to one rank are none."""
+    alone = found.exposed >= limits.kernels.ALONE_RATIO * found.duration
+    alone &= np.array([kind not in (SEND, RECEIVE) for kind in found.kinds] or [False])[found.kind]
+    alike = ~begins_run(found.kind, found.stream, alone)[1:] & alone[1:]
     between = Coverage(a.budgets[device].compute).within(found.end[:-1], found.start[1:])
-    return np.flatnonzero(alike & (between == 0)) + 1
+    follows = np.append([False], alike & (between <= limits.kernels.BETWEEN_ROW_NS))[: len(found)]
+    row = np.cumsum(~follows)
+    short = found.duration < limits.kernels.SHORT_COLLECTIVE_NS
+    mostly = 2 * np.bincount(row, short, len(found) + 1) >= np.bincount(row, minlength=len(found) + 1)
+    return np.flatnonzero(follows & mostly[row])
+
+
+def gradients(a: Analysis, device: int, found: Collectives) -> Array | None:
+    """Mask of the collectives that add up gradients: all-reduces and reduce-scatters after the loss of a
+    training step, before its optimiser. None if no loss or no optimiser is known by its kernels."""
+    at = a.device_kernels(device)
+    loss = a.ops.start[at[a.names.mask(lambda k: k.operation == "loss")[a.op_name[at]]]]
+    update = a.ops.start[at[a.names.mask(lambda k: k.family == "optimizer")[a.op_name[at]]]]
+    if not len(loss) or not len(update):
+        return None
+    adds = np.array([kind in ("all-reduce", "reduce-scatter") for kind in found.kinds] or [False])[found.kind]
+    last = [np.append([-1], times)[np.searchsorted(times, found.start, "right")] for times in (loss, update)]
+    return np.asarray(adds & (last[0] > last[1]))
 
 
 def collectives_in_rows(a: Analysis, device: int) -> Array:

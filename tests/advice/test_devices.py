@@ -76,7 +76,7 @@ def test_a_device_has_what_its_generation_has() -> None:
     assert has["Tesla T4"] == {"tensor_cores", "int8", "flashinfer", "nsight"}
     assert has["NVIDIA A100-SXM4-80GB"] == has["NVIDIA GeForce RTX 3090"] == eight
     assert has["NVIDIA L4"] == {*eight, "fp8"}
-    hopper = {*eight, "fp8", "dependent_launch", "wgmma", "multicast"}
+    hopper = {*eight, "fp8", "dependent_launch", "wgmma", "multicast", "allreduce_fusion"}
     assert has["NVIDIA H100 80GB HBM3"] == hopper
     assert has["NVIDIA B200"] == has["NVIDIA B300 SXM6"] == {*hopper, "fp4", "mxfp8", "tcgen05"} - {"wgmma"}
     assert has["NVIDIA GeForce RTX 5090"] == {*eight, "fp8", "fp4", "mxfp8", "dependent_launch"}

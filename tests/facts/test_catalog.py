@@ -251,6 +251,7 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "serving.model_flop_ratio",
         "phase.slowest_product",
         "phase.product_headroom_window_ratio",
+        "kernel.joined_products",
         "graph.padded_ratio",
         "graph.padded_window_ratio",
         # experts of single operators: see tests/scenarios/test_experts.py

@@ -214,6 +214,8 @@ def test_each_product_is_measured_by_its_own_weights(tmp_path: Path, layers: int
         assert fact(d, "phase.slowest_product_ratio") == fact(d, "phase.gemm_dram_ratio")
         return
     assert fact(d, "phase.slowest_product") == "attention output"
+    assert fact(d, "kernel.joined_products") is True
+    assert "fuse-projections" not in [r.id for r in found[0].recommendations]  # they are joined
     slowest = 2 * 4096 * 4096 / 12e-6 / 4.8e12
     assert fact(d, "phase.slowest_product_ratio") == pytest.approx(slowest)
     rates = {

@@ -120,6 +120,9 @@ UNSIZED_RATIO = 0.05
 LATENCY_BYTES = 1 << 20
 #: Where sizes are unknown, one this short moves a few MiB at most, ns. Choice.
 SHORT_COLLECTIVE_NS = 100_000
+#: Work of this length at most between two collectives of a row: what divides a gradient, or copies it out
+#: of a bucket, ns. Choice. Higher, and the two of a layer that is split over GPUs are a row.
+BETWEEN_ROW_NS = 10_000
 #: If at least this share of it is exposed. Choice. Lower, and one that hides among kernels is in a row.
 ALONE_RATIO = 0.9
 #: A batch is cut in two where so many of its exchanges lie between the attention of both halves. By
