@@ -16,11 +16,23 @@ from msgspec.structs import replace
 
 from advisor.gain import limits
 from advisor.gain.excerpt import NoReplay, Replayed, host_spans, left_out
-from advisor.gain.inputs import NEVER, NONE, Calls, CallTimes, Handovers, Inputs, Joins, Ops, find_waits
+from advisor.gain.inputs import (
+    NEVER,
+    NONE,
+    Calls,
+    CallTimes,
+    Handovers,
+    Inputs,
+    Joins,
+    Ops,
+    Waits,
+    find_waits,
+)
 from advisor.gain.recording import recordings, step_marks
 from advisor.gain.slack import unrecorded_waits, with_waits
 from advisor.gain.streams import before_each, dense_streams, in_line, usual_delays
 from advisor.gain.whatifs import constant
+from advisor.metrics import limits as metric_limits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, Spans, joined
 from advisor.metrics.operations import Kind, Operations
@@ -75,6 +87,7 @@ def extract(a: Analysis, excerpt: Replayed) -> Extract:
     handovers, calls = _handovers(calls, times, spans)
     more = unrecorded_waits(calls, times, waits, built, ops.take(ranked))
     calls, waits = with_waits(calls, waits, more)
+    calls = replace(calls, apart=_apart(calls, built, waits))
     inputs = Inputs(calls, built, waits, joins, handovers, begin, ready)
     return Extract(excerpt, inputs, _main_stream(a, built, ops.take(ranked), excerpt))
 
@@ -160,7 +173,23 @@ def _host(a: Analysis, times: CallTimes, lo: int, issued: Array, paused: Coverag
     what = dense.astype(np.int64), pre, own, kind, times.row, step, between
     recorded += constant("step_mark_cost") * marked_by + _stacks(a, times, own, dense)
     of_pre = explained["gc"], explained["gil"], explained["os"], operators, recorded, marked_by
-    return Calls(*what, *of_pre, slack=np.zeros(count)), begin
+    return Calls(*what, *of_pre, slack=np.zeros(count), apart=np.zeros(count, bool)), begin
+
+
+def _apart(calls: Calls, ops: Ops, waits: Waits) -> Array:
+    """Mask of the calls of stretches whose host code is as long as a host gap, as the budget of the device
+    adds it up: from behind a call that launches or waits up to the thread's next such call."""
+    count = len(calls)
+    ends = marked(count, ops.call[ops.latency > NEVER])
+    ends |= marked(count, waits.call)
+    order = np.argsort(calls.thread, kind="stable")
+    thread, ends = calls.thread[order], ends[order]
+    begins = np.concatenate(([False], (thread[1:] != thread[:-1]) | ends[:-1])) if count else ends
+    stretch = np.cumsum(begins)
+    long = np.bincount(stretch, calls.code[order], minlength=1) >= metric_limits.host.LONG_HOST_NS
+    out = np.zeros(count, bool)
+    out[order] = long[stretch]
+    return out
 
 
 def _stacks(a: Analysis, times: CallTimes, own: Array, thread: Array) -> Array:

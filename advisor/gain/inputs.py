@@ -59,7 +59,8 @@ class Calls(Rows, frozen=True):
     recorded since the begin of the thread's previous call, and `recorded`: the most that recording these
     and Python calls, and marking steps, cost, ns. `marking` is the part of `pre` that the profiler surely
     took, between two of its marks of steps. `slack`: host time before the call that is taken for a wait that
-    no call records (advisor.gain.slack), and is no part of `pre`."""
+    no call records (advisor.gain.slack), and is no part of `pre`. `apart` marks calls of a stretch without a
+    launch or a wait whose host code, all calls together, is as long as a host gap."""
 
     thread: Array  # dense, indexes Inputs.origin
     pre: Array
@@ -75,6 +76,7 @@ class Calls(Rows, frozen=True):
     recorded: Array
     marking: Array
     slack: Array
+    apart: Array
 
     @property
     def explained(self) -> Array:
@@ -85,8 +87,12 @@ class Calls(Rows, frozen=True):
     def host_code(self) -> Array:
         """Mask of the calls preceded by host code of their own, beyond what a call costs: between steps,
         and if it is as long as a host gap, without the time that operators of a framework take to launch."""
-        code = self.pre - self.explained - constant("operator_time") * self.operators
-        return np.asarray(self.between | (code >= metric_limits.host.LONG_HOST_NS))
+        return np.asarray(self.between | self.apart | (self.code >= metric_limits.host.LONG_HOST_NS))
+
+    @property
+    def code(self) -> Array:
+        """How much of `pre`, ns, nothing explains and launching operators of a framework does not take."""
+        return np.maximum(self.pre - self.explained - constant("operator_time") * self.operators, 0.0)
 
     @property
     def own_code(self) -> Array:

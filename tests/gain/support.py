@@ -35,6 +35,7 @@ def calls(rows: list[tuple[int, float, float]], kind: int = Call.LAUNCH) -> Call
         np.zeros(count, np.int64),
         np.zeros(count, bool),
         *[nothing] * 7,
+        np.zeros(count, bool),
     )
 
 

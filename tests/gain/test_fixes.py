@@ -251,6 +251,24 @@ def test_host_code_between_steps(tmp_path: Path) -> None:
     assert after(export, tmp_path, fix("remove_host_gap")) == pytest.approx(100.9)
 
 
+@pytest.mark.parametrize("code", [90, 150, 250])
+def test_host_code_around_calls_that_launch_nothing(code: int, tmp_path: Path) -> None:
+    """Two launches a step, each with a wait behind it, and after the first one so much host code before each
+    of two calls that free memory: from 100 us on together as long as a host gap."""
+
+    def step(e: Export, t: int) -> None:
+        for at in (t, t + (122 + 2 * code) * US):
+            e.launch(at=at, dur=5 * US, kernel="k", kernel_start=at + 7 * US, kernel_dur=100 * US)
+            e.sync(at=at + 6 * US, dur=106 * US)
+        e.call("cudaFree_v3020", t + (112 + code) * US, 5 * US)
+        e.call("cudaFree_v3020", t + (117 + 2 * code) * US, 5 * US)
+
+    export = scenes.capture(step, 244 + 2 * code)
+    kept = fix("remove_host_gap", idle_waits="kept")
+    assert after(export, tmp_path) == 244 + 2 * code
+    assert after(export, tmp_path, kept) == pytest.approx(234 if code > 100 else 234 + 2 * code, abs=1)
+
+
 def test_allocations_between_steps_keep_the_wait_in_front_of_them(tmp_path: Path) -> None:
     # As `waiting`, with 30 of the 50 us of host code in a call that frees memory.
     export = scenes.waiting()
