@@ -14,7 +14,7 @@ from advisor.model.explanation import Factor
 from advisor.model.facts import Fact, Scope
 from advisor.model.findings import ConditionDoc, Finding, Impact, Severity
 from advisor.model.gain import EFFORTS, LEAST, Advice, Alternative, Gain, Prediction, Ranking
-from advisor.model.numbers import percent
+from advisor.model.numbers import percent, perhaps_text
 from advisor.model.rules import Doubt, ImpactSpec, RuleSpec
 
 #: Facts measured less directly make the same advice less certain.
@@ -211,7 +211,9 @@ def predicted(finding: Finding, prediction: Prediction) -> Finding:
         assert better.gain is not None
         gain, advice = better.gain, [first, kept, *advice[1:]]
     found = finding.replaced(gain=gain, recommendations=tuple(advice), alternatives=tuple(others))
-    return found.replaced(message=f"{found.message} {prediction.doubt}") if prediction.doubt else found
+    perhaps = perhaps_text(gain)
+    doubt = f"The fix saves {perhaps}." if perhaps else prediction.doubt
+    return found.replaced(message=f"{found.message} {doubt}") if doubt else found
 
 
 def _wins(gain: Gain | None) -> bool:

@@ -30,6 +30,7 @@ from advisor.model.gain import (
     Gain,
     Ranking,
     Timed,
+    perhaps_saved,
     saved_by,
     steadiness,
 )
@@ -65,13 +66,16 @@ def graded_by(gain: Gain | None) -> float | None:
     return gain.after_first
 
 
-def severity_of(terms: Ranking, held: float, saved: float | None) -> Severity:
+def severity_of(terms: Ranking, held: float, saved: float | None, perhaps: bool = False) -> Severity:
     """By the rule's own levels, else by the share saved, or that of the slowest steps (at most medium), else
-    by the share `held` (at most medium, unless that is lost); at most the cap."""
+    by the share `held` (at most medium, unless that is lost); at most the cap. A fix that `perhaps` saves
+    much is at least low: a wide range is no proof that nothing is wrong."""
     if terms.levels is not None:
         severity = terms.levels
     elif saved is not None:
-        severity = max(by_share(saved), least(by_share(terms.tail), "medium"), key=SEVERITIES.index)
+        at_least: Severity = "low" if perhaps else "info"
+        tail = least(by_share(terms.tail), "medium")
+        severity = max(by_share(saved), tail, at_least, key=SEVERITIES.index)
     else:
         severity = by_share(held) if terms.lost else least(by_share(held), "medium")
     return least(severity, terms.cap)
@@ -93,8 +97,9 @@ def graded(finding: Finding) -> Finding:
         throughput=finding.gain is not None and finding.gain.measure == "throughput",
         tier=0 if finding.invalidates else 2 if known.cap == "info" else 1,
     )
-    severity = severity_of(known, max(held, known.tail), saved)
     gain = finding.gain
+    perhaps = gain is not None and gain.after_first is None and perhaps_saved(gain) is not None
+    severity = severity_of(known, max(held, known.tail), saved, perhaps)
     if gain is not None and gain.measure == "latency":
         gain = gain.replaced(alone=saved_of(gain))
     return finding.replaced(severity=severity, score=ranking.score, ranking=ranking, gain=gain)
@@ -106,8 +111,9 @@ def rank(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> tuple[Fi
     rated = [graded(f) for f in findings]
     rated = [_behind_heavier(f, rated) for f in rated]
     if any(_wins_latency(f) or f.invalidates for f in rated):
-        sure = [f.severity for f in rated if _wins_latency(f) and _surely(f)]
-        cap = least("medium", max(sure, key=SEVERITIES.index) if sure else None)
+        latency = [f for f in rated if _wins_latency(f)]
+        before = [f for f in latency if _surely(f)] or [f for f in latency if _held(f) >= HOLDS_MUCH]
+        cap = least("medium", max((f.severity for f in before), key=SEVERITIES.index, default=None))
         rated = [_behind_latency(f, cap) for f in rated]
     part = _window_part(rated)
     placed = required_first(
@@ -155,7 +161,8 @@ def _surely(finding: Finding) -> bool:
 
 def _behind_latency(finding: Finding, cap: Severity) -> Finding:
     """A gain from a larger batch is at most medium where anything else can be gained or lost events hide
-    something, and at most what is certain: a measured cause comes before a batch size that the tool chose."""
+    something, and at most what certainly makes a step shorter, or without that what has a cause that holds
+    much: a measured cause comes before a batch size that the tool chose, which makes no step shorter."""
     batch = finding.ranking is not None and finding.ranking.throughput
     return finding.replaced(severity=least(finding.severity, cap)) if batch else finding
 

@@ -76,6 +76,16 @@ def may_be_half(speedup: Span) -> bool:
     return share_saved(speedup.low) < share_saved(speedup.mid) / 2.0
 
 
+def perhaps_saved(gain: Gain | None) -> float | None:
+    """Share of the step that a fix which makes it shorter perhaps saves, by the optimistic end of its range,
+    where that is `HOLDS_MUCH` or more and the middle is less; else None. What a capture does not record
+    is no proof that nothing is there."""
+    if gain is None or gain.speedup is None or gain.measure != "latency":
+        return None
+    most = share_saved(gain.speedup.high)
+    return most if most >= HOLDS_MUCH > share_saved(gain.speedup.mid) else None
+
+
 def steadiness(speedup: Span) -> float:
     """The part of a finding's score that counts for its place among those of one severity."""
     return PERHAPS_HALF if may_be_half(speedup) else 1.0

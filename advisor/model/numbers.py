@@ -9,7 +9,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from advisor.model.facts import Cell
-from advisor.model.findings import ConditionDoc, Finding
+from advisor.model.findings import ConditionDoc, Finding, Gain
+from advisor.model.gain import perhaps_saved
 
 #: Significant digits of a value in a text.
 MOST = 3
@@ -84,6 +85,16 @@ def percent(ratio: float, most: int = MOST) -> str:
     value = 100.0 * ratio
     # Only what is below 1 % is cut at a hundredth: rounded twice, 11.4528 would be 11.4.
     return f"{digits(value if abs(value) >= 1 else round(value, most - 1), most)} %"
+
+
+def perhaps_text(gain: Gain | None) -> str:
+    """``perhaps up to 26 % of the step: time one run without the profiler (--unprofiled-step)``; empty where
+    the fix saves much, or surely little."""
+    most = perhaps_saved(gain)
+    if gain is None or most is None:
+        return ""
+    how = ": time one run without the profiler (--unprofiled-step)" if gain.traced else ""
+    return f"perhaps up to {percent(most)} of the {gain.of}{how}"
 
 
 def certainty(ratio: float) -> str:

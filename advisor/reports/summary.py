@@ -7,8 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from advisor.model.facts import Cell
 from advisor.model.findings import NO_REQUESTS, UNREADABLE, Advice, Diagnosis, Finding
-from advisor.model.gain import WORTH, ToDo
-from advisor.model.numbers import amount, digits, milliseconds, percent, percent_range, signed, value_text
+from advisor.model.gain import WORTH, ToDo, perhaps_saved
+from advisor.model.numbers import (
+    amount,
+    digits,
+    milliseconds,
+    percent,
+    percent_range,
+    perhaps_text,
+    signed,
+    value_text,
+)
 from advisor.model.rules import judges_capture
 from advisor.reports import blocks as b
 from advisor.reports import phrases, rank_blocks
@@ -115,11 +124,17 @@ def sentence(finding: Finding) -> str:
 
 
 def saves(finding: Finding) -> str:
-    """The share of the step that the fix saves; empty without an estimate, and where it shortens no step."""
+    """The share of the step that the fix saves, with what it perhaps saves where that is much more; empty
+    without an estimate, and where it shortens no step."""
     gain = finding.gain
     if gain is None or gain.speedup is None or gain.measure == "throughput":
         return ""
-    return "" if gain.alone is None else value_text(gain.alone, "ratio")
+    if gain.alone is None:
+        return ""
+    most = perhaps_saved(gain)
+    if most is None:
+        return value_text(gain.alone, "ratio")
+    return f"{gain.alone * 100:.0f} to {most * 100:.0f} %"
 
 
 def _capture(d: Diagnosis, warnings: int | None) -> Iterator[b.Block]:
@@ -231,7 +246,8 @@ def _win(d: Diagnosis, first: Finding) -> str:
     if gain.step_before_ms is None or gain.step_after_ms is None:
         return times_text(gain.speedup)
     before, after = milliseconds(gain.step_before_ms.mid), milliseconds(gain.step_after_ms.mid)
-    return f"{step} {before} → {after} ms, {times_text(gain.speedup)}"
+    text = f"{step} {before} → {after} ms, {times_text(gain.speedup)}"
+    return "; ".join(filter(None, (text, perhaps_text(gain))))
 
 
 def why(d: Diagnosis, whole: bool = False) -> str:
@@ -242,7 +258,8 @@ def why(d: Diagnosis, whole: bool = False) -> str:
     first = idle or first
     assert first is not None
     where = f" (rank {first.scope.rank})" if first.scope.rank is not None else ""
-    kept, *sentences = first.message.split(". ")
+    known = f" The fix saves {perhaps_text(first.gain)}."  # as the line above has it
+    kept, *sentences = first.message.replace(known, "").split(". ")
     kept = f"{first.title}{where}. {kept}"
     for sentence in sentences:
         if len(kept) + len(sentence) > MESSAGE:

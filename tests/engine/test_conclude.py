@@ -403,14 +403,44 @@ def test_a_larger_batch_is_medium_at_most_and_behind_what_shortens_the_step() ->
     assert order(batch, low, medium) == ["ABC101", "ABC103", "ABC102"]
 
 
-def test_a_larger_batch_is_no_more_than_what_surely_shortens_the_step() -> None:
-    """A batch is the tool's choice; where the low end of another fix wins too, that comes first."""
+def test_a_larger_batch_is_no_more_than_what_shortens_the_step() -> None:
+    """A batch is the tool's choice; where the low end of another fix wins too, or the cause of it holds much,
+    that comes first."""
     batch, sure = finding("ABC103", 0.8, gain=throughput(8.0)), estimated("ABC102", 0.05)
     assert order(batch, sure) == ["ABC102", "ABC103"]
     assert [f.severity for f in rank([batch, sure], {})] == ["low", "low"]
     perhaps = Gain(measure="latency", speedup=Span(low=1.0, mid=1.1, high=1.2))
     unsure = finding("ABC102", 0.0, gain=perhaps)
     assert [f.severity for f in rank([batch, unsure], {})] == ["medium", "low"]
+    holds_much = finding("ABC102", 0.1, gain=perhaps)
+    assert order(batch, holds_much) == ["ABC102", "ABC103"]
+    assert [f.severity for f in rank([batch, holds_much], {})] == ["low", "low"]
+
+
+def perhaps_saving(mid: float, high: float, **more: Any) -> Finding:
+    gain = Gain(measure="latency", speedup=Span(low=1.0, mid=mid, high=high))
+    return finding("ABC102", 0.3, **{"gain": gain, **more})
+
+
+def test_what_perhaps_saves_a_tenth_of_the_step_is_above_info() -> None:
+    """1.00 to 1.12 x: the middle saves 1 %, the optimistic end 10.7 %."""
+    assert [f.severity for f in rank([perhaps_saving(1.01, 1.12)], {})] == ["low"]
+    assert [f.severity for f in rank([perhaps_saving(1.01, 1.10)], {})] == ["info"]
+    assert [f.severity for f in rank([perhaps_saving(1.13, 1.40)], {})] == ["medium"]  # by the middle
+    info = Ranking(confidence=1.0, cap="info")
+    assert [f.severity for f in rank([perhaps_saving(1.01, 1.12, ranking=info)], {})] == ["info"]
+
+
+def test_what_perhaps_saves_much_is_as_light_as_what_is_left_behind_another_fix() -> None:
+    behind = perhaps_saving(1.01, 1.12)
+    assert behind.gain is not None
+    behind = behind.replaced(gain=behind.gain.replaced(after_first=0.0, part_of="ABC101"))
+    assert [f.severity for f in rank([behind], {})] == ["info"]
+
+
+def test_a_larger_batch_does_not_lead_over_what_perhaps_shortens_the_step() -> None:
+    batch = finding("ABC103", 0.8, gain=throughput(8.0))
+    assert order(batch, perhaps_saving(1.01, 1.12)) == ["ABC102", "ABC103"]
 
 
 def test_a_larger_batch_may_be_high_where_nothing_else_is_to_win() -> None:
