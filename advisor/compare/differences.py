@@ -316,7 +316,8 @@ def _signed(ms: float) -> str:
 
 
 def hidden_host(budget: Sequence[m.PartChange], verdict: m.Verdict, gate: float) -> list[str]:
-    """A note that the GPU waits longer for the host although the step as a whole did not get slower."""
+    """A note that the GPU waits longer for the host although the step as a whole did not get slower: the host
+    did, or something beside the GPU sets how long a step takes."""
     whole = [p for p in budget if p.phase is None]
     parts = [p for p in whole if p.part not in NOT_HOST]
     before, after = (sum(getattr(p, side) for p in parts) for side in ("before_ms", "after_ms"))
@@ -324,6 +325,12 @@ def hidden_host(budget: Sequence[m.PartChange], verdict: m.Verdict, gate: float)
     if verdict not in ("improvement", "no-change") or not parts or after - before < least:
         return []
     most = max(parts, key=lambda p: p.change_ms)
+    if verdict == "no-change" and abs(sum(p.change_ms for p in whole)) <= limit("paced") * (after - before):
+        return [
+            f"The step is paced: the GPU has {after - before:,.2f} ms less to do in each and waits as much "
+            f"longer, {after:,.2f} ms a step. Something else sets how often a step begins: input at a fixed "
+            "rate (a camera, a timer), or the host's own loop, which this does not show to be slower."
+        ]
     return [
         f"The host got slower, which the step as a whole hides: the GPU waits {after:,.2f} ms a step for "
         f"it, {before:,.2f} before; most of it is {PARTS[most.part].words} ({most.change_ms:+,.2f} ms)."

@@ -168,6 +168,7 @@ def request_facts(a: Analysis, out: FactWriter) -> None:
     found = a.arrivals
     out.put("requests.wait_ratio", found.waits.total / found.length)
     out.put("requests.wait_count", len(found.waits))
+    out.put("requests.paced", found.period > 0)
     if not len(found.waits):
         return
     length = found.waits.end - found.waits.start
@@ -181,6 +182,8 @@ def request_facts(a: Analysis, out: FactWriter) -> None:
         "requests.passes_per_s": found.passes / (found.length / 1e9),
         "requests.busy_ratio": int(busy[0]) / found.length,
         "requests.os_call": found.call or None,
+        "requests.period_ms": found.period / 1e6 or None,
+        "requests.rate_per_s": 1e9 / found.period if found.period else None,
     }
 
 

@@ -1,6 +1,6 @@
 """Times between the passes of a service in which perhaps no request came: the thread that launches the
-next pass makes no CUDA call, every device is idle, and these times either vary widely from one to the next
-or are spent in a call of the operating system that waits for events."""
+next pass makes no CUDA call, every device is idle, and these times either vary widely from one to the next,
+or are spent in a call of the operating system that waits for events, or end at a fixed rate."""
 
 from __future__ import annotations
 
@@ -36,13 +36,16 @@ _WAITS = os_calls(EVENT_CALLS, "futex", SLEEP_CALLS, _LOCK_CALLS)
 
 class Arrivals(Struct, frozen=True):
     """`waits` are the times in which perhaps no request came; between `first` and `last` (ns) the ends of
-    `passes` passes lie. `call` is the call of the operating system that holds most of the waits, if any."""
+    `passes` passes lie. `call` is the call of the operating system that holds most of the waits, if any.
+    `period`: time (ns) from the end of one wait to that of the next, where it is the same though passes take
+    longer or shorter; else 0."""
 
     waits: Spans = EMPTY
     first: int = 0
     last: int = 0
     passes: int = 0
     call: str = ""
+    period: float = 0.0
 
     @property
     def length(self) -> int:
@@ -51,18 +54,20 @@ class Arrivals(Struct, frozen=True):
 
 class _Waits(Struct, frozen=True):
     """The longest time without a call before each of these steps, on the thread that launches it; `asked`:
-    before and after it the thread asks whether its work is done."""
+    before and after it the thread asks whether its work is done; `back`: when its call before returned."""
 
     step: Array
     span: Spans
     thread: Array
     asked: Array
+    back: Array
 
     def __len__(self) -> int:
         return len(self.step)
 
     def take(self, kept: Array) -> _Waits:
-        return _Waits(self.step[kept], _some(self.span, kept), self.thread[kept], self.asked[kept])
+        columns = self.thread[kept], self.asked[kept], self.back[kept]
+        return _Waits(self.step[kept], _some(self.span, kept), *columns)
 
     def covered(self, spans: Spans, share: float) -> Array:
         """Which of them lie within these to this share at least."""
@@ -84,7 +89,8 @@ def find_arrivals(a: Analysed) -> Arrivals:
         return Arrivals()
     found = _unexplained(a, _before_steps(a, steps))
     first, last = int(steps.gpu_end[0]), int(steps.gpu_end[-1])
-    waits = found.take(_in_event_calls(a, found) | _vary(found))
+    period = _period(found)
+    waits = found if period else found.take(_in_event_calls(a, found) | _vary(found))
     if (
         _between_tokens(waits, steps)
         or len(waits) < limits.window.LEAST_WAITS
@@ -92,7 +98,23 @@ def find_arrivals(a: Analysed) -> Arrivals:
         or waits.span.total < limits.window.WAITED_RATIO * max(last - first, 1)
     ):
         return Arrivals()
-    return Arrivals(waits.span, first, last, len(steps) - 1, _call(a, waits))
+    return Arrivals(waits.span, first, last, len(steps) - 1, _call(a, waits), period)
+
+
+def _period(found: _Waits) -> float:
+    """The time (ns) from the end of one wait to that of the next if it is the same however long the thread is
+    busy in between, as with input at a fixed rate; 0 if not. A thread that only works takes as long as its
+    work does: even work takes even times without any input."""
+    follows = np.flatnonzero((np.diff(found.step) == 1) & (found.thread[1:] == found.thread[:-1]))
+    if len(follows) + 1 < limits.window.LEAST_WAITS:
+        return 0.0
+    period = (found.span.end[1:] - found.span.end[:-1])[follows]
+    busy = (found.back[1:] - found.span.end[:-1])[follows]
+    usual = median_of(period)
+    low, high = np.diff(percentiles(period, 10, 90))[0], np.diff(percentiles(busy, 10, 90))[0]
+    even = low <= limits.window.EVEN_PERIOD_RATIO * usual
+    varies = high >= limits.window.VARYING_WORK * max(low, limits.window.EVEN_PERIOD_RATIO * usual / 2)
+    return usual if even and varies else 0.0
 
 
 def _before_steps(a: Analysed, steps: Steps) -> _Waits:
@@ -104,7 +126,7 @@ def _before_steps(a: Analysed, steps: Steps) -> _Waits:
     step, once = np.unique(steps.op_step[at][order], return_index=True)
     begin, thread = begun[order][once], calls["thread"][a.ops.api[at[order]]][once]
     idle = gaps(union(a.ops.start, a.ops.end), int(steps.gpu_end[0]), int(steps.gpu_end[-1]))
-    parts = [np.empty((5, 0), np.int64)]
+    parts = [np.empty((6, 0), np.int64)]
     for one in distinct(thread).tolist():
         own, ranked = a.threads.of(one), np.maximum.accumulate(begin[thread == one])
         free = np.flatnonzero(own.start[1:] - own.end[:-1] >= limits.host.LONG_HOST_NS)
@@ -115,12 +137,13 @@ def _before_steps(a: Analysed, steps: Steps) -> _Waits:
         follows = step[thread == one][follows]
         asked = between_queries(a, one, quiet.start)
         between = quiet.start >= steps.gpu_end[np.maximum(follows - 1, 0)]
-        parts.append(np.stack((follows, *quiet, asked, np.full(len(follows), one)))[:, between])
-    follows, start, end, asked, of = np.concatenate(parts, axis=1)
+        back = own.end[np.maximum(np.searchsorted(own.start, quiet.start, "right") - 1, 0)]
+        parts.append(np.stack((follows, *quiet, asked, np.full(len(follows), one), back))[:, between])
+    follows, start, end, asked, of, back = np.concatenate(parts, axis=1)
     longest = np.lexsort((start - end, follows))
     kept = longest[np.unique(follows[longest], return_index=True)[1]]
     kept = kept[end[kept] - start[kept] >= limits.host.LONG_HOST_NS]
-    return _Waits(follows[kept], Spans(start[kept], end[kept]), of[kept], asked[kept] > 0)
+    return _Waits(follows[kept], Spans(start[kept], end[kept]), of[kept], asked[kept] > 0, back[kept])
 
 
 def _some(spans: Spans, kept: Array) -> Spans:

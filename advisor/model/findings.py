@@ -116,8 +116,9 @@ class Impact(Frozen):
         return whole(has_steps and self.part != "profiler")
 
 
-#: The cause that goes before all others, though nothing is to be won: the GPU had no work.
-NO_REQUESTS = "waits-for-requests"
+#: The causes that go before all others, though nothing is to be won: the GPU had no work, as no request came
+#: or as input comes at a fixed rate.
+NO_REQUESTS, PACED = NO_WORK = "waits-for-requests", "paced-input"
 
 
 class Related(Named):

@@ -12,7 +12,7 @@ from advisor.facts.load import is_load_alone
 from advisor.knowledge.gpus import dram_peak
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase, Scope
-from advisor.model.findings import NO_REQUESTS, Finding, NotEvaluated
+from advisor.model.findings import NO_WORK, Finding, NotEvaluated
 from advisor.model.gain import HOLDS_MUCH, WORTH, Choice, Combined, Gain, Headline, Joint, ToDo, whole
 from advisor.model.numbers import percent
 from advisor.model.parts import PARTS
@@ -46,7 +46,7 @@ def verdict(
 ) -> str:
     """One sentence: what limits the step, or that nothing is wrong and what bounds it."""
     what = "" if a.workload.startswith(("LLM", "no GPU", "unknown")) else f"{a.workload}: "
-    if idle := next((f for f in findings if f.cause == NO_REQUESTS), None):
+    if idle := next((f for f in findings if f.cause in NO_WORK), None):
         what += f"{idle.title}. {idle.message} In a pass: "
     main = ranking.worth_reporting(findings)
     if main:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from advisor.model.facts import Cell
-from advisor.model.findings import NO_REQUESTS, UNREADABLE, Advice, Diagnosis, Finding
+from advisor.model.findings import NO_WORK, PACED, UNREADABLE, Advice, Diagnosis, Finding
 from advisor.model.gain import WORTH, ToDo, perhaps_saved
 from advisor.model.numbers import (
     amount,
@@ -82,12 +82,14 @@ def verdict(diagnosis: Diagnosis) -> str:
 
 
 def _under_load(idle: Finding) -> str:
+    if idle.cause == PACED:
+        return f"Input comes at a fixed rate: the GPU has no work for {phrases.share_text(idle)} of the time"
     return f"Record under load: perhaps no request came for {phrases.share_text(idle)} of the time"
 
 
 def without_requests(d: Diagnosis) -> Finding | None:
     """The note that perhaps no request came, if there is one: another recording comes before all else."""
-    return next((f for f in d.findings if f.cause == NO_REQUESTS), None)
+    return next((f for f in d.findings if f.cause in NO_WORK), None)
 
 
 def in_program(diagnosis: Diagnosis, first: Finding) -> Finding:

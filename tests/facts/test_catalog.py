@@ -212,6 +212,8 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "requests.wait_spread_ratio",
         "requests.wait_alike_ratio",
         "requests.passes_per_s",
+        "requests.period_ms",
+        "requests.rate_per_s",
         "requests.busy_ratio",
         "requests.os_call",
         # kernels with clusters or local memory, which no capture here has: see tests/facts/test_values.py

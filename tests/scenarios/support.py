@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import advisor
-from advisor.model.findings import Diagnosis
+from advisor.model.findings import Diagnosis, Finding
 from tests.builder import Export
 from tests.scenarios.machine import Machine
 
@@ -70,6 +70,12 @@ def alarms(d: Diagnosis, causes: Collection[str] = HOST_SIDE) -> list[tuple[str,
     return [
         (f.cause, f.severity) for f in d.findings if f.cause in causes and f.severity in ("medium", "high")
     ]
+
+
+def finding(d: Diagnosis, cause: str) -> Finding:
+    """The only finding of a cause."""
+    (found,) = (f for f in d.findings if f.cause == cause)
+    return found
 
 
 def severity(d: Diagnosis, cause: str) -> str | None:

@@ -7,19 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from advisor.model.findings import Diagnosis, Finding
+from advisor.model.findings import Diagnosis
 from tests.scenarios.machine import GEMM, NORM, PREFILL_ATTENTION, Machine
-from tests.scenarios.support import diagnosed, expect, fact, ranked, severity
+from tests.scenarios.support import diagnosed, expect, fact, finding, ranked, severity
 
 #: One layer that reads a prompt, in us.
 PROMPT_LAYER = ((NORM, 6), (GEMM, 300), (PREFILL_ATTENTION, 150), (GEMM, 300))
 
 MISSING_REQUESTS = ("waits-for-requests", "long-interruptions")
-
-
-def finding(d: Diagnosis, cause: str) -> Finding:
-    (found,) = (f for f in d.findings if f.cause == cause)
-    return found
 
 
 def advice(d: Diagnosis) -> set[str]:

@@ -7,19 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from advisor.model.findings import Diagnosis, Finding
 from tests.scenarios.machine import DECODE_LAYER, GEMM, Machine
-from tests.scenarios.support import alarms, diagnosed, expect, fact, ranked, severity
+from tests.scenarios.support import alarms, diagnosed, expect, fact, finding, ranked, severity
 
 #: A step keeps the GPU busy for 16 ms.
 LAYER = tuple((kernel, 8 * us) for kernel, us in DECODE_LAYER)
 BUSY_MS = 16.0
 HOST_US = 2_700
-
-
-def finding(d: Diagnosis, cause: str) -> Finding:
-    (found,) = (f for f in d.findings if f.cause == cause)
-    return found
 
 
 def loop(

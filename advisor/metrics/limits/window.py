@@ -135,6 +135,11 @@ WAIT_SIZES = 4
 WAIT_RANGE_RATIO = 0.9
 #: The shortest waits, which together hold this share of the time, are passes back to back. Choice.
 SHORT_WAITS_RATIO = 0.03
+#: Input comes at a fixed rate if this share of the time from one wait's end to the next holds all but the
+#: tenths at both ends (calibration#hst112). Higher, and even work passes for input.
+EVEN_PERIOD_RATIO = 0.02
+#: And if what the thread does in between varies by this many times as much (calibration#hst112).
+VARYING_WORK = 4.0
 #: Between tokens of running sequences no request has to come: such waits are shorter than this many steps
 #: (calibration#hst104).
 BETWEEN_TOKENS_STEPS = 3.0
