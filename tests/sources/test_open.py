@@ -329,7 +329,7 @@ def test_a_compressed_file_of_another_kind(tmp_path: Path, monkeypatch: pytest.M
             "advisor wrote, not a capture; name the capture",
         ),
         ("smi.csv", b"timestamp, power.draw [W]\n", "without a single sample"),
-        ("other.csv", b"a,b\n1,2\n", "no sampler log that is known"),
+        ("other.csv", b"a,b\n1,2\n", "log or table that is known"),
     ],
 )
 def test_other_formats(tmp_path: Path, name: str, content: bytes, said: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from advisor.errors import InputError
 from advisor.sources.open import open_trace
+from tests.other_output import OTHER_OUTPUT
 from tests.profiler_tables import kernel, operator, table
 from tests.server_logs import Server, sglang, vllm
 
@@ -37,6 +38,7 @@ FILES = {
     "photo.jpg": (b"\xff\xd8\xff\xe0\0\x10JFIF", "picture"),
     "perf.data": (b"PERFILE2\0\0", "perf"),
     "p.json": (b'{"$schema":"https://www.speedscope.app/file-format-schema.json"}', "py-spy"),
+    "trace.pftrace": (b"\n\x0b\x08\1\2", "Perfetto"),
     "trace.rpd": (b"\1\2\3\0", "ROCm"),
 }
 
@@ -51,6 +53,20 @@ def test_a_text_is_named_in_one_line(tmp_path: Path, text: str, what: str) -> No
     assert what in message
     assert "\n" not in message
     assert "; " in message  # the way out
+
+
+@pytest.mark.parametrize(("text", "what"), OTHER_OUTPUT.values(), ids=OTHER_OUTPUT)
+def test_output_of_another_tool_is_refused_by_its_name(tmp_path: Path, text: str, what: str) -> None:
+    """Also below a log; only what nsys wrote is asked for as a table of nsys stats."""
+    path = tmp_path / "paste.txt"
+    for before in ("", "$ ./measure.sh\nhere it is:\n\n"):
+        path.write_text(before + text)
+        with pytest.raises(InputError) as caught:
+            open_trace(path)
+        message = str(caught.value)
+        assert what in message.partition("; ")[0]
+        assert "nsys stats" not in message
+        assert "\n" not in message
 
 
 @pytest.mark.parametrize(("name", "content"), FILES.items(), ids=FILES)

@@ -8,7 +8,6 @@ from pathlib import Path
 from advisor.errors import InputError
 from advisor.reading import decoded
 from advisor.sources.pasted.markup import as_text
-from advisor.sources.pasted.other_tools import other_text
 from advisor.sources.pasted.printed_tables import read_listed
 from advisor.sources.pasted.profiler_sums import ProfilerSums
 from advisor.sources.pasted.profiler_tables import has_headings
@@ -28,10 +27,4 @@ def open_text(path: Path, shown: Path) -> InMemory:
         return ProfilerSums(shown, text)
     if holds_load(text):
         return ServerLoad(shown, text)
-    try:
-        return read_listed(shown, text)
-    except InputError:
-        other = other_text(text)
-        if other is None:
-            raise
-        raise InputError(f"{shown}: {other[0]}; {other[1]}") from None
+    return read_listed(shown, text)

@@ -16,9 +16,20 @@ _SAMPLES = (
     "power.draw,memory.used -lms 100 > samples.csv"
 )
 _ROCM = "record with the PyTorch profiler, which records AMD GPUs as well, and give its trace (.json)"
+_OF_SERVER = (
+    "give the log of the server that it ran against, its metrics (curl -s http://HOST:PORT/metrics), or the "
+    "report of vllm bench serve, sglang.bench_serving or genai-perf"
+)
+_OPENED = (
+    "give the trace that was opened there (.json): "
+    'prof.export_chrome_trace("trace.json"), then advisor trace.json'
+)
 _AS_FILE = (
     "give what it shows as a file: the report (.nsys-rep, .sqlite), the trace (.json), or the table as text"
 )
+
+#: Scripts of the expert system of nsys.
+_EXPERT = "cuda_memcpy_a?sync|cuda_memset_sync|cuda_api_sync|gpu_gaps|gpu_time_util|dx12_mem_ops"
 
 #: Endings of files -> what they are, and what to give in their place.
 _ENDINGS = {
@@ -36,6 +47,7 @@ _ENDINGS = {
         _NSYS,
     ),
     (".rpd", ".rocpd"): ("a recording of ROCm", _ROCM),
+    (".pftrace", ".perfetto-trace", ".perfetto"): ("a recording of Perfetto in its own format", _TRACE),
     (".nvvp", ".nvprof", ".prof"): ("a recording of nvprof or of a CPU profiler", _NSYS),
     (".perf", "perf.data"): ("a recording of perf, which samples the CPU alone", _NSYS),
 }
@@ -79,9 +91,54 @@ _TEXTS = tuple(
             _SAMPLES,
         ),
         (
-            r"==\d+== (?:NVPROF|Profiling (?:application|result))",
-            "output of nvprof without its headings",
+            r"==\d+== (?:NVPROF|Profiling (?:application|result))|^[ \t]*(?:GPU activities|API calls): +\d"
+            r"|^[ \t]*(?:Type +)?Time\(%\) +Time +Calls +Avg +Min +Max +Name"
+            r'|^"(?:Type",")?Time\(%\)","Time","Calls"|^[ \t]*Start +Duration +Grid Size +Block Size',
+            "output of nvprof",
             _NSYS,
+        ),
+        (
+            r"(?i)ROCm System Management Interface|^End of ROCm SMI Log|^GPU\[\d+\]\s*: "
+            r"|^device,.*(?:\(VRAM%\)|GPU use \(%\)|\(Sensor (?:edge|junction)\))",
+            "output of rocm-smi, which watches AMD GPUs",
+            _ROCM,
+        ),
+        (
+            r"AMD-SMI \d|^[ \t]*GPU +(?:XCP +)?POWER +GPU_T\b|\bGFX_ACTIVITY: |^gpu,.*gfx_activity",
+            "output of amd-smi, which watches AMD GPUs",
+            _ROCM,
+        ),
+        (r"^\[\d+\] \S.* \| +\d+\W{1,3}C, +\d+ % \|", "output of gpustat, of one moment", _SAMPLES),
+        (
+            rf"\[(?:\S*[/\\])?(?:{_EXPERT})\.py\]|^[ \t]*\*\* .*\((?:{_EXPERT})(?:[:,]\w+)*\):",
+            "output of nsys analyze, which lists what its own rules found",
+            "give the capture that it was made from: nsys export --type=sqlite REPORT.nsys-rep, then "
+            "advisor REPORT.sqlite",
+        ),
+        (
+            r"\bTensorRT\.trtexec\b|\[I\] (?:=== (?:Performance summary|Profile \()|GPU Compute Time: )"
+            r"|\[I\] +Time ?\(ms\) +Avg\.",
+            "output of trtexec",
+            "record it on a timeline: nsys profile --trace=cuda,nvtx -o report trtexec ARGUMENTS, then "
+            "nsys export --type=sqlite report.nsys-rep",
+        ),
+        (
+            r"- evalscope - |^\W*Average time per output token \(s\)|^\W*Percentile\W+TTFT \(s\)"
+            r"|^\W*Number of concurrency\W",
+            "a report of evalscope",
+            _OF_SERVER,
+        ),
+        (
+            r"^TPOT: [\d.]+ ± [\d.]+ ms/token|openvino[._]genai|^\[ INFO \] OV Config="
+            r"|\[P\d+\] (?:Input token size|First token latency)",
+            "output of openvino.genai, which runs on CPUs and GPUs of Intel",
+            "what is judged here are GPUs of NVIDIA and AMD: give a capture of one",
+        ),
+        (
+            r"^\W*(?:Name|Title)[\t ]+Wall [Dd]uration|\bAvg Wall duration\b|^metric_bundles? *\{"
+            r"|\bTrace(?:Summary|Processor)\b|\btrace_processor(?:_shell)?\b",
+            "a summary of Perfetto or chrome://tracing",
+            _OPENED,
         ),
         (r"PyTorch CUDA memory summary", "PyTorch's summary of memory, which holds no times", _TRACE),
         (
@@ -90,9 +147,19 @@ _TEXTS = tuple(
             'print it again: print(prof.key_averages().table(sort_by="self_cuda_time_total", row_limit=-1))',
         ),
         (
+            r"^[ \t]*Name +CPU time +CUDA time +Calls +CPU total +CUDA total",
+            "a table of the PyTorch profiler before torch 1.4, which has no time of an operator alone",
+            "print it with torch 1.8 or newer",
+        ),
+        (
             r"^Traceback \(most recent call last\)|OutOfMemoryError|CUDA out of memory",
             "the error of a program",
             _NSYS,
+        ),
+        (
+            r"^[^\n]{0,80}?\d{1,3}%\|.{0,60}\| *\d+/\d+ \[\d+:\d\d",
+            "lines of a progress bar (tqdm), which say how much is done",
+            _OF_SERVER,
         ),
         (
             r"^(?:INFO|WARNING|DEBUG|ERROR)[: ]|^\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d",

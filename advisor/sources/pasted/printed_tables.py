@@ -22,6 +22,7 @@ from advisor.sources.pasted.header import Header, header_of
 from advisor.sources.pasted.headings import column_of
 from advisor.sources.pasted.locales import marked
 from advisor.sources.pasted.markup import as_text
+from advisor.sources.pasted.other_tools import other_text
 from advisor.sources.pasted.raw_tables import RawTable, Row, Table
 from advisor.sources.pasted.timeline import timeline_of
 from advisor.sources.pasted.wrapped import unwrapped
@@ -146,10 +147,7 @@ class PastedTables(InMemory):
                 "the first line, or record with --format=csv in place of --format=csv,noheader"
             )
         if not tables:
-            raise InputError(
-                f"{shown}: no capture, no sampler log that is known and no readable table of nsys stats; "
-                "print it with its headings: nsys stats --format csv REPORT.nsys-rep"
-            )
+            raise InputError(f"{shown}: {_unread(text)}")
         super().__init__()
         rows = [(Summed[t.report.upper()], row) for t in tables for row in t.rows]
         self._tables["sums"], self._texts = sums_columns(rows)
@@ -167,6 +165,21 @@ class PastedTables(InMemory):
             producer_version=version[1] if version else None,
             device_numbers="all GPUs of the recording together",
         )
+
+
+def _unread(text: str) -> str:
+    """What a text is in which no table can be read, and what to give in its place."""
+    if other := other_text(text):
+        return "; ".join(other)
+    if _REPORT.search(text) or is_tables(text.encode("utf-8", "replace")):
+        return (
+            "output of nsys without a table that can be read; print it with its headings: "
+            "nsys stats --format csv REPORT.nsys-rep"
+        )
+    return (
+        "no capture, log or table that is known; give a capture, a table with its headings (nsys stats, "
+        "key_averages()), or a server's log or /metrics"
+    )
 
 
 def open_tables(path: Path, shown: Path) -> InMemory:
