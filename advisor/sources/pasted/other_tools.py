@@ -110,7 +110,7 @@ _TEXTS = tuple(
         ),
         (r"^\[\d+\] \S.* \| +\d+\W{1,3}C, +\d+ % \|", "output of gpustat, of one moment", _SAMPLES),
         (
-            rf"\[(?:\S*[/\\])?(?:{_EXPERT})\.py\]|^[ \t]*\*\* .*\((?:{_EXPERT})(?:[:,]\w+)*\):",
+            rf"\b(?:{_EXPERT})\.py\]|^ {{0,4}}\*\* [^(\n]{{1,100}}\((?:{_EXPERT})[:)]",
             "output of nsys analyze, which lists what its own rules found",
             "give the capture that it was made from: nsys export --type=sqlite REPORT.nsys-rep, then "
             "advisor REPORT.sqlite",
