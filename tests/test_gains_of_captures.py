@@ -1,5 +1,5 @@
 """What a fix may save at most and has to save at least, of any capture: its cause's own time and what waited
-for just that, and at least half of it."""
+for just that, and at least half of it; and no step is shorter than what one resource has to do."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ import pytest
 from advisor.errors import AdvisorError
 from advisor.gain.estimate import Replayer
 from advisor.gain.excerpt import NoReplay
-from advisor.gain.inputs import Inputs
-from advisor.gain.whatifs import Fix, make_fix
+from advisor.gain.inputs import NEVER, Inputs
+from advisor.gain.replay_ops import NoEstimate
+from advisor.gain.whatifs import Fix, catalogue, make_fix
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.intervals import union
 from advisor.model.arrays import Array
 from advisor.model.findings import Finding, Gain
 from advisor.pipeline.diagnose import open_trace
+from advisor.sources.schema import DTOH, HTOD
 from tests import captures as captured
 from tests.captures import each
 from tests.test_ticks import captures
@@ -183,3 +186,63 @@ def test_what_takes_away_what_was_measured_saves_half_of_it(path: Path) -> None:
         held = one.held - (0.0 if one.finding.impact.part == "compute" else one.traced)
         least = LESS.get((path.name, one.finding.code), 0.5)
         assert one.saved >= least * held - ROUNDING_NS, (one, one.saved / held)
+
+
+# ---------------------------------------------------------------- no shorter than a resource needs
+
+LATENCY = sorted(name for name, spec in catalogue().whatifs.items() if spec.measure == "latency")
+
+
+def resources(r: Replayer, inputs: Inputs, fix: Fix | None = None) -> dict[str, float]:
+    """Time of each copy engine and link, and of the launching thread, in a mean step, ns. Collectives that a
+    fix runs beside kernels still take their time."""
+    work, ops = r.work, r.taken.inputs.ops
+    share = r.excerpt.share(ops.step)
+    duration = inputs.ops.duration
+    if fix is not None and fix.what_if == "overlap_communication":
+        sent_ahead = work.transfers
+        duration = np.where(sent_ahead, duration, r.inputs((), r.middle).ops.duration)
+    out = {}
+    for name, mine in {
+        "to the device": work.direction == HTOD,
+        "to the host": work.direction == DTOH,
+        "between GPUs": work.communication,
+    }.items():
+        for device in np.unique(work.device[mine]).tolist():
+            here = np.flatnonzero(mine & (work.device == device) & (share > 0))
+            start, end = r.a.ops.start[work.at[here]], r.a.ops.end[work.at[here]]
+            once = union(start, end).total / max(float((end - start).sum()), 1.0)
+            out[f"{name} {device}"] = once * float((duration * share)[here].sum())
+    calls = inputs.calls
+    if len(calls) and (ops.latency > NEVER).any():
+        feeder = np.bincount(calls.thread[ops.call[ops.latency > NEVER]]).argmax()
+        last = ops.call[(ops.latency > NEVER) & (calls.thread[ops.call] == feeder)].max()
+        mine = (calls.thread == feeder) & (np.arange(len(calls)) <= last)
+        out["host"] = float(((calls.pre + calls.own) * r.excerpt.share(calls.step))[mine].sum())
+    return out
+
+
+@CAPTURES
+def test_no_step_is_shorter_than_what_one_resource_has_to_do(path: Path) -> None:
+    try:
+        trace = open_trace(path)
+    except AdvisorError as error:
+        pytest.skip(f"not a capture of one trace: {error}")
+    with trace:
+        try:
+            r = Replayer(Analysis(trace))
+        except (NoReplay, AdvisorError) as reason:
+            pytest.skip(f"no estimate: {reason}")
+        before = r.step_ns((), r.middle)
+        unfixed = resources(r, r.inputs((), r.middle))
+        for name in LATENCY:
+            fix = make_fix(name, {})
+            try:
+                after, least = r.step_ns([fix], r.middle_of([fix])), r.bound_ns([fix], r.middle_of([fix]))
+            except NoEstimate:
+                continue
+            assert after >= least * (1 - 1e-9), (name, after, least)
+            for resource, time in resources(r, r.inputs([fix], r.middle_of([fix])), fix).items():
+                # What takes longer than a step works for others, too.
+                need = time * min(before / max(unfixed[resource], 1.0), 1.0)
+                assert after >= 0.98 * need, (name, resource, after, need)

@@ -35,6 +35,7 @@ from advisor.gain.profiler import (
 )
 from advisor.gain.replay import StepTimes
 from advisor.gain.replay_ops import NoEstimate, Work
+from advisor.gain.resources import Resources
 from advisor.gain.spread import error_of_mean, error_of_ratio, ratio_noise, span
 from advisor.gain.whatifs import Fix, catalogue, constant
 from advisor.metrics.analysis import Analysis
@@ -144,7 +145,7 @@ class Replayer:
         key = (tuple(f.key for f in fixes), scenario)
         if key not in self._known:
             inputs = self.inputs(fixes, scenario)
-            step = max(self.times.mean(inputs), self._least(fixes, inputs))
+            step = max(self.times.mean(inputs), self._least(fixes, inputs), self._alone(fixes, scenario))
             if fixes and inputs.no_longer_than(self.inputs((), scenario)):
                 # The steps before the measured ones may have ended sooner than these.
                 step = min(step, self._replayed((), replace(scenario, leans=())))
@@ -161,6 +162,22 @@ class Replayer:
         if not all(spec.keeps_work for spec in specs):
             before = max(self.times.work(self.taken.inputs), after)
         return self._recorded_busy * before - (before - after)
+
+    def _alone(self, fixes: Sequence[Fix], scenario: Scenario, host: bool = True) -> float:
+        """Time of the copy engine, the link or the thread that has most to do by itself in a step, ns; as
+        much less as what it has to do without a fix exceeds the step: that is of other steps."""
+        if not fixes:
+            return 0.0
+        unfixed = replace(scenario, leans=())
+        step = self._replayed((), unfixed) if host else self._bound((), unfixed)
+        before, after = (
+            self._resources.needs(self.inputs(*of), host) for of in (((), unfixed), (fixes, scenario))
+        )
+        return float((after * np.minimum(step / np.maximum(before, 1.0), 1.0)).max(initial=0.0))
+
+    @cached_property
+    def _resources(self) -> Resources:
+        return Resources(self.work)
 
     @cached_property
     def _recorded_busy(self) -> float:
@@ -225,7 +242,8 @@ class Replayer:
         key = ("bound", tuple(f.key for f in fixes), scenario)
         if key not in self._known:
             inputs = self.inputs(fixes, scenario)
-            self._known[key] = max(self._free_step(inputs), self._least(fixes, inputs))
+            least = self._least(fixes, inputs), self._alone(fixes, scenario, host=False)
+            self._known[key] = max(self._free_step(inputs), *least)
         return self._known[key]
 
     def _free_step(self, inputs: Inputs) -> float:

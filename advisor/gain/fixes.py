@@ -182,7 +182,8 @@ def fuse_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
     kept = np.where(inside & work.to_host, 0.0, stays)
     duration = np.where(inside & ~work.matmul, ops.duration * kept, ops.duration)
     if loop.any() and work.a.device(work.a.main_device).sm_count:
-        filled = work.filling if lean > 0 else np.sqrt(work.waves)
+        waves = np.where(work.waves > 0, work.waves, 1.0)  # unknown: each fills the device
+        filled = np.where(work.waves > 0, work.filling, 1.0) if lean > 0 else np.sqrt(waves)
         beside = np.clip(filled, 0.0, 1.0) if lean >= 0 else 1.0
         duration = np.where(loop & work.matmul, np.maximum(duration * beside, 1.0), duration)
     # A call stays as far as the operation that it issues.

@@ -10,6 +10,7 @@ from advisor.gain.fixes_host import launched_ahead, unheld
 from advisor.gain.inputs import NEVER, Inputs
 from advisor.gain.profiler import Scenario
 from advisor.gain.replay_ops import NoEstimate, Work, require
+from advisor.gain.resources import time_alone
 from advisor.gain.whatifs import Fix, constant
 from advisor.metrics import limits as metric_limits
 from advisor.metrics.callsites import small_runs
@@ -46,7 +47,8 @@ def overlap_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
         inputs = _at_pinned_rate(fix, inputs, work, moved & work.pageable, 0)
     if work.answers_on_host:
         # Host code that uses the data precedes the device work that uses its answer.
-        return inputs.with_ops(duration=np.where(moved, 0.0, inputs.ops.duration))
+        beside = max(inputs.beside, time_alone(work, inputs.ops.duration, moved))
+        return replace(inputs.with_ops(duration=np.where(moved, 0.0, inputs.ops.duration)), beside=beside)
     # Uploads in many pieces keep the host busy whenever it issues them.
     inputs = _off_the_path(inputs, moved & (_small_runs(inputs, work)[1] == MISSING))
     ops = inputs.ops

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from msgspec.structs import replace
 
 from advisor.facts import limits as fact_limits
 from advisor.facts.device import is_skinny
@@ -13,6 +14,7 @@ from advisor.gain.exposure import overlaps, uncovered
 from advisor.gain.inputs import NONE, Inputs
 from advisor.gain.profiler import Scenario, usual_node_gaps
 from advisor.gain.replay_ops import NoEstimate, Work, require
+from advisor.gain.resources import time_alone
 from advisor.gain.whatifs import Fix, constant
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.collectives import collectives_in_rows, small_collectives
@@ -331,7 +333,9 @@ def overlap_communication(fix: Fix, inputs: Inputs, work: Work, scenario: Scenar
     share = np.full(len(work), hidden * fix.number("overlap"))
     if ahead.any() and lean >= 0:
         share[ahead] = min(float(duration[~mine].sum() / max(duration[ahead].sum(), 1.0)), 1.0)
-    return inputs.with_ops(duration=duration * np.where(mine, 1 - share * work.exposed, 1.0))
+    beside = max(inputs.beside, time_alone(work, duration, mine & ~ahead))
+    changed = inputs.with_ops(duration=duration * np.where(mine, 1 - share * work.exposed, 1.0))
+    return replace(changed, beside=beside)
 
 
 def _apart(inputs: Inputs, work: Work) -> Array:

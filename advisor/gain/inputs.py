@@ -155,7 +155,7 @@ class Joins(Rows, frozen=True):
 
 class Inputs(Struct, frozen=True):
     """`origin`: when the clock of each thread starts; `ready`: when each stream is free; `beside`: how long
-    work that fixes moved off these threads takes a step, ns, which runs beside the rest."""
+    work that fixes moved off these threads and streams takes a step, ns, which runs beside the rest."""
 
     calls: Calls
     ops: Ops
