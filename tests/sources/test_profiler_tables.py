@@ -293,6 +293,14 @@ def test_a_malformed_paste_gives_what_can_be_read(tmp_path: Path, text: str, tor
         assert sum(dropped) == torn
 
 
+def test_a_total_below_zero_is_unknown(tmp_path: Path) -> None:
+    below = TEXT.replace("Self CPU time total: ", "Self CPU time total: -")
+    with opened(tmp_path, below) as trace:
+        assert HOST_TOTAL not in rows_of(trace, Summed.TOTALS)
+        assert GPU_TOTAL in rows_of(trace, Summed.TOTALS)
+        assert [row.count for row in trace.ledger.rows() if row.kind == "repaired"] == [1]
+
+
 UNREADABLE = {
     "headings alone": HEAD,
     "headings and rules": "\n".join(LINES[:3]),

@@ -83,7 +83,11 @@ class ProfilerSums(InMemory):
             len(rows) + torn,
         )
         self.ledger.note(
-            "repaired", "times below zero, read as 0", "sums", sum(t.negative for t in mine), len(rows)
+            "repaired",
+            "times below zero, read as 0 (totals: as unknown)",
+            "sums",
+            sum(t.negative for t in mine),
+            len(rows),
         )
         warnings = _warnings(summed, mine)
         if others:

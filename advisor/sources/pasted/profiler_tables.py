@@ -84,8 +84,9 @@ class Operator(NamedTuple):
 
 class ProfilerTable(Struct):
     """One table; the totals are those of its closing lines, NaN without them. `torn` counts lines inside it
-    that could not be read, `negative` times below zero, which some releases print; they read as 0. `whole`:
-    GPU times, the total as well, count what an operator calls (before torch 1.7)."""
+    that could not be read, `negative` times below zero, which some releases print; those of rows read as 0,
+    and totals as unknown. `whole`: GPU times, the total as well, count what an operator calls (before torch
+    1.7)."""
 
     backend: str | None
     whole: bool = False
@@ -212,9 +213,12 @@ def _tables(lines: Iterable[str]) -> Iterator[ProfilerTable]:
             continue
         if table is None or layout is None:
             continue
-        for name, total in _TOTAL.findall(line):
+        for name, text in _TOTAL.findall(line):
             with suppress(ValueError):
-                setattr(table, "host_total" if name == "CPU" else "device_total", _nanoseconds(total))
+                total = _nanoseconds(text)
+                table.negative += total < 0
+                if total >= 0:
+                    setattr(table, "host_total" if name == "CPU" else "device_total", total)
             inside = False
         if not inside or not line.strip() or _TOTAL.search(line):
             continue
