@@ -44,21 +44,28 @@ def load_facts(a: Analysis, out: FactWriter) -> None:
     prompts = loads.slowdown(load, load.behind_prompts, active & ~load.behind_prompts)
     context = loads.context_slowdown(load)
     most = float(load.running[counted].max()) if counted.any() else None
+    replicas = loads.replicas_of(load)
     out |= {
         "load.lines": len(load.kind),
-        "load.running": _over(np.mean, load.running[counted]),
+        "load.since_start": "since_start" in options,
+        "load.on_cpu": "on_cpu" in options or None,
+        "load.running": loads.total(r.running for r in replicas),
         "load.running_most": most,
-        "load.waiting": _over(np.mean, load.waiting),
+        "load.running_spread_ratio": loads.running_spread(load),
+        "load.waiting": loads.total(r.waiting for r in replicas),
+        "load.waiting_per_running": _quotient(
+            loads.total(r.waiting for r in replicas), loads.total(r.running for r in replicas)
+        ),
         "load.waiting_ratio": _over(np.mean, (load.waiting > 0)[~np.isnan(load.waiting)]),
         "load.idle_ratio": _idle(load),
-        "load.output_per_s": _over(np.median, load.output_per_s[active | ~counted]),
-        "load.prompt_per_s": _over(np.mean, load.prompt_per_s),
-        "load.token_ms": _over(np.median, load.token_ms) or _over(np.median, load.per_token_ms),
-        "load.queue_ms": _over(np.mean, load.queue_ms),
-        "load.cache_used": _over(np.mean, load.cache_used[counted & (load.running > 0)]),
+        "load.output_per_s": loads.total(r.output_per_s for r in replicas),
+        "load.prompt_per_s": loads.total(r.prompt_per_s for r in replicas),
+        "load.token_ms": loads.common_token_ms(replicas),
+        "load.queue_ms": loads.mean_of(load.queue_ms, load.queue_count),
+        "load.cache_used": max((r.cache_used for r in replicas if r.cache_used is not None), default=None),
         "load.cache_most": _over(np.max, load.cache_used),
-        "load.prefix_hit_ratio": _over(np.mean, load.prefix_hit),
-        "load.preemptions": int(_option(options, "preempted") or 0),
+        "load.prefix_hit_ratio": loads.mean_of(load.prefix_hit, load.prefix_count),
+        "load.preemptions": _option(options, "preempted"),
         "load.batch_limit": limit,
         # More requests than a limit allows were not under that limit.
         "load.batch_fill_ratio": most / limit if most is not None and limit and most <= limit else None,
@@ -67,25 +74,67 @@ def load_facts(a: Analysis, out: FactWriter) -> None:
         "load.context_slowdown": context,
         "load.context_cost_ratio": _added(context),
         "load.in_flight": _over(np.mean, load.in_flight),
-        "load.first_token_ms": _over(np.mean, load.first_token_ms),
-        "load.request_ms": _over(np.mean, load.request_ms),
+        "load.first_token_ms": loads.mean_of(load.first_token_ms, load.first_token_count),
+        "load.request_ms": loads.mean_of(load.request_ms, load.request_count),
         "load.output_tokens": _over(np.mean, load.output_tokens),
         "load.first_token_ratio": _first_token(load),
+        "load.queue_ratio": _quotient(
+            loads.mean_of(load.queue_ms, load.queue_count), loads.mean_of(load.request_ms, load.request_count)
+        ),
+        "load.requests_a_batch": _option(options, "requests_a_batch"),
         "load.tensor_parallel": _option(options, "tensor_parallel"),
     }
     _graphs(load, options, out)
     _speculation(load, options, out)
     if (found := loads.knee(load)) is not None:
         out |= {"load.knee": found[0], "load.beyond_knee_ratio": 1 - found[0] / found[1]}
-    replicas = loads.by_replica(load)
-    out.put("load.replicas", len(replicas) or None)
-    if len(replicas) > 1 and (top := max(replicas.values())):
-        out.put("load.replica_spread_ratio", 1 - float(np.mean(list(replicas.values()))) / top)
+    named = [r for r in replicas if r.number is not None]
+    out.put("load.replicas", len(named) or None)
+    # A server that only reads prompts for others has other requests than they have.
+    running = [r.running for r in named if r.running is not None and (r.output_per_s or not r.prompt_per_s)]
+    if len(running) > 1 and (top := max(running)):
+        out.put("load.replica_spread_ratio", 1 - float(np.mean(running)) / top)
+    _parts(load, named, options.get("replicas", ""), out)
+
+
+def _parts(load: loads.Load, replicas: list[loads.Replica], names: str, out: FactWriter) -> None:
+    """The table of the replicas, or of the runs of a benchmark."""
+    runs = ~np.isnan(load.in_flight)
+    if len(replicas) > 1:
+        known = names.split(", ") if names else []
+        out.table(
+            "load.parts",
+            [
+                (
+                    known[i] if known else str(r.number),
+                    r.running,
+                    r.waiting,
+                    r.output_per_s,
+                    r.prompt_per_s,
+                    r.token_ms,
+                    r.cache_used,
+                )
+                for i, r in enumerate(replicas)
+            ],
+        )
+    elif runs.sum() > 1:
+        columns = (load.in_flight, load.running, load.output_per_s, load.token_ms, load.first_token_ms)
+        rows = [[None if np.isnan(v) else float(v) for v in row] for row in np.column_stack(columns)[runs]]
+        out.table(
+            "load.parts",
+            [(i, *row) for i, row in enumerate(rows, 1)],
+            title="Load of each run",
+            columns="run, on their way, decoding, tokens:per_s, a token:ms, first token:ms",
+        )
 
 
 def _over(statistic: Callable[[Array], object], values: Array) -> float | None:
     known = values[~np.isnan(values)] if values.dtype != bool else values
     return float(np.asarray(statistic(known))) if len(known) else None
+
+
+def _quotient(above: float | None, below: float | None) -> float | None:
+    return above / below if above is not None and below else None
 
 
 def _added(slowdown: float | None) -> float | None:

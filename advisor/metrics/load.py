@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 from msgspec import Struct
 
@@ -33,6 +35,11 @@ class Load(Struct):
     first_token_ms: Array
     request_ms: Array
     output_tokens: Array
+    token_count: Array
+    queue_count: Array
+    first_token_count: Array
+    request_count: Array
+    prefix_count: Array
 
     @property
     def counted(self) -> Array:
@@ -132,7 +139,88 @@ def knee(load: Load) -> tuple[float, float] | None:
     return float(sent[rate >= limits.kernels.NEARLY_MOST_RATIO * rate.max()].min()), float(sent.max())
 
 
-def by_replica(load: Load) -> dict[int, float]:
-    """Mean number of requests of each replica that is named."""
-    at = load.counted & ~np.isnan(load.replica)
-    return {int(r): float(load.running[at & (load.replica == r)].mean()) for r in np.unique(load.replica[at])}
+def mean_of(values: Array, counts: Array) -> float | None:
+    """The mean over all that rows count, each row as often as it counts; None without a value. Rows that do
+    not count weigh alike."""
+    known = ~np.isnan(values)
+    if not known.any():
+        return None
+    weights = np.ones(known.sum()) if np.isnan(counts[known]).any() else counts[known]
+    return float(np.average(values[known], weights=weights))
+
+
+class Replica(Struct, frozen=True):
+    """The load of one replica; means over its lines, None for what they do not say."""
+
+    number: int | None
+    running: float | None
+    waiting: float | None
+    output_per_s: float | None
+    prompt_per_s: float | None
+    token_ms: float | None
+    cache_used: float | None
+
+
+def replicas_of(load: Load) -> list[Replica]:
+    """The replicas that lines name, by number; one where no line names any."""
+    named = np.unique(load.replica[~np.isnan(load.replica)]).tolist()
+    chosen: list[tuple[int | None, Array]] = [(int(r), load.replica == r) for r in named]
+    chosen = chosen or [(None, np.ones(len(load.kind), bool))]
+    return [_replica(number, load, np.asarray(at)) for number, at in chosen]
+
+
+def _replica(number: int | None, load: Load, at: Array) -> Replica:
+    return Replica(
+        number,
+        running=_mean(load.running[at]),
+        waiting=_mean(load.waiting[at]),
+        output_per_s=_median(load.output_per_s[at & (load.active | ~load.counted)]),
+        prompt_per_s=_mean(load.prompt_per_s[at]),
+        token_ms=token_ms(load, at),
+        cache_used=_mean(load.cache_used[at & load.counted & (load.running > 0)]),
+    )
+
+
+def token_ms(load: Load, at: Array) -> float | None:
+    """Time (ms) of one more token of a request: as the engine measured it, else by requests and tokens a
+    second of at least three lines, of which each is of another stretch."""
+    if (measured := mean_of(load.token_ms[at], load.token_count[at])) is not None:
+        return measured
+    ms = load.per_token_ms[load.active & at]
+    return float(np.median(ms)) if len(ms) >= limits.kernels.LOAD_LINES else None
+
+
+def running_spread(load: Load) -> float | None:
+    """How much the requests that run vary while others wait: (most - least) / most, of the replica that
+    varies most; None if no replica has two such lines."""
+    waits = load.counted & (load.waiting > 0) & (load.running > 0)
+    by_replica = [load.running[waits & (load.replica == r)] for r in np.unique(load.replica[waits])]
+    if np.isnan(load.replica[waits]).all():
+        by_replica = [load.running[waits]]
+    return max((float(np.ptp(n) / n.max()) for n in by_replica if len(n) > 1), default=None)
+
+
+def common_token_ms(replicas: Sequence[Replica]) -> float | None:
+    """The time of a token over all replicas, each by its tokens; None if they differ so much that it is
+    that of none."""
+    known = [(r.token_ms, r.output_per_s or 0.0) for r in replicas if r.token_ms is not None]
+    if not known or max(known)[0] > limits.kernels.LIKE_REPLICAS_FACTOR * min(known)[0]:
+        return None
+    weights = [tokens for _, tokens in known]
+    return float(np.average([ms for ms, _ in known], weights=weights if all(weights) else None))
+
+
+def total(values: Iterable[float | None]) -> float | None:
+    """The sum of what is known; None if nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _mean(values: Array) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None
+
+
+def _median(values: Array) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else None

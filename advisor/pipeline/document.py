@@ -304,6 +304,7 @@ _MAIN_TABLES = {
     "matmuls": "kernels.matmuls",
     "layers": "layers.parts",
     "operators": "operators.top",
+    "load": "load.parts",
 }
 
 

@@ -31,6 +31,7 @@ _LOAD = (
     ("load.output_per_s", "count", "{} tokens/s"),
     ("load.token_ms", "ms", "{} a token"),
     ("load.first_token_ms", "ms", "{} to the first one"),
+    ("load.queue_ms", "ms", "{} in the queue"),
     ("load.cache_used", "ratio", "KV cache {} full"),
 )
 
@@ -46,8 +47,15 @@ def summed(d: Diagnosis) -> Iterator[b.Block]:
     load = [
         words.format(value_text(v, unit)) for name, unit, words in _LOAD if (v := known.get(name)) is not None
     ]
-    if load:
-        yield b.Labelled("load", ", ".join(load))
+    if known.get("load.on_cpu"):
+        load.append("on a CPU")
+    parts = d.tables.get("load")
+    if load and (parts is None or parts.columns[0] != "run"):  # runs of a benchmark have no common load
+        since = " (means since its start)" if known.get("load.since_start") else ""
+        yield b.Labelled("load", ", ".join(load) + since)
+    if parts is not None:
+        yield b.Gap()
+        yield b.Grid(parts.columns, parts.rows[:_ROWS], len(parts.rows) - _ROWS)
     yield from _tokens(d, known)
     if share_of(d) is None:
         return

@@ -16,7 +16,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     ),
     **dict.fromkeys(("sm_clock_hz", "sm_clock_max_hz"), (0.0, 1e11)),
     **dict.fromkeys(("power_w", "power_limit_w"), (0.0, 1e5)),
-    "temperature_c": (-100.0, 300.0),
+    "temperature_c": (0.0, 300.0),
     **dict.fromkeys(("memory_used_bytes", "memory_total_bytes"), (0.0, 2.0**50)),
     # load
     **dict.fromkeys(("cache_used", "prefix_hit", "acceptance", "graph"), _SHARE),

@@ -188,11 +188,12 @@ TABLES: dict[str, tuple[str, ...]] = {
     "overheads": ("start", "end", "process", "thread", "kind_id"),
     # What a serving engine says of its load, a row a line of its log; NaN if a line does not say it. `kind`
     # is LOAD_BOTH, LOAD_DECODE or LOAD_PREFILL; shares are 0 to 1; `accepted`: tokens of one verification.
-    # `in_flight`: requests that a client has sent and that are not answered yet, waiting ones included.
+    # `in_flight`: requests that a client has sent and that are not answered yet, waiting ones included. A
+    # mean of a row is over as many requests or tokens as its `_count` says.
     "load": _names(
         "kind replica running waiting prompt_per_s output_per_s cache_used prefix_hit "
         "accepted acceptance graph step_ms token_ms queue_ms in_flight first_token_ms request_ms "
-        "output_tokens"
+        "output_tokens token_count queue_count first_token_count request_count prefix_count"
     ),
     # Of a whole recording: count, then ns (bytes of SIZES), NaN if a report lacks the column.
     "sums": _names("report name_id count total average median least most deviation"),

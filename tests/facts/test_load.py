@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor.errors import InputError
 from advisor.facts.catalog import build_facts
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import TRACE, FactBase
@@ -40,18 +41,18 @@ def test_values_of_vllm(tmp_path: Path) -> None:
         {
             "load.logged": True,
             "load.lines": 5,
-            "load.running": 40 / 3,
+            "load.running": 10 / 2 + 30,
             "load.running_most": 30.0,
-            "load.waiting": 4 / 3,
+            "load.waiting": 4.0,
+            "load.waiting_per_running": 4 / 35,
+            "load.since_start": False,
             "load.waiting_ratio": 1 / 3,
             "load.idle_ratio": 1 / 3,
-            "load.output_per_s": 650.0,
-            "load.prompt_per_s": 100 / 3,
-            "load.token_ms": (25 + 100 / 3) / 2,
-            "load.cache_used": 0.4,
+            "load.output_per_s": 400.0 + 900.0,
+            "load.prompt_per_s": 0.0 + 100.0,
+            "load.cache_used": 0.6,
             "load.cache_most": 0.6,
             "load.prefix_hit_ratio": 0.12,
-            "load.preemptions": 0,
             "load.accepted_tokens": 2.5,
             "load.acceptance_ratio": 0.375,
             "load.rejected_ratio": 0.625,
@@ -63,6 +64,90 @@ def test_values_of_vllm(tmp_path: Path) -> None:
         },
         TRACE,
     )
+
+
+def test_a_token_takes_what_three_lines_say(tmp_path: Path) -> None:
+    """40 requests and 2,000 tokens a second: 20 ms, by lines of which each is of another stretch."""
+    line = Moment(running=40, output=2000.0)
+    assert facts(tmp_path, vllm(Server(moments=[line] * 2))).value("load.token_ms", TRACE) is None
+    assert facts(tmp_path, vllm(Server(moments=[line] * 3))).value("load.token_ms", TRACE) == 20.0
+
+
+def replicas(*each: tuple[int, int, float, float]) -> str:
+    """Three lines of each replica: requests that run and wait, tokens a second, fill of the cache."""
+    moments = [
+        Moment(running=n, waiting=w, output=rate, cache=used, replica=i)
+        for _ in range(3)
+        for i, (n, w, rate, used) in enumerate(each)
+    ]
+    return vllm(Server(moments=moments))
+
+
+def test_replicas_are_added(tmp_path: Path) -> None:
+    """20 requests at 1,000 tokens a second and 30 at 1,500: both take 20 ms a token."""
+    base = facts(tmp_path, replicas((20, 2, 1000.0, 0.4), (30, 4, 1500.0, 0.6)))
+    expect_values(
+        base,
+        {
+            "load.running": 50.0,
+            "load.waiting": 6.0,
+            "load.output_per_s": 2500.0,
+            "load.token_ms": 20.0,
+            "load.cache_used": 0.6,
+            "load.running_spread_ratio": 0.0,
+        },
+        TRACE,
+    )
+
+
+def test_replicas_that_differ_have_no_common_time_per_token(tmp_path: Path) -> None:
+    base = facts(tmp_path, replicas((128, 64, 2100.0, 0.92), (3, 0, 150.0, 0.02)))
+    assert base.value("load.token_ms", TRACE) is None
+    table = base.table("load.parts", TRACE)
+    assert table is not None
+    assert [row[:2] + row[5:] for row in table.rows] == [
+        ("0", 128.0, pytest.approx(60.952, rel=1e-4), 0.92),
+        ("1", 3.0, 20.0, 0.02),
+    ]
+
+
+def test_servers_of_several_containers_are_told_apart(tmp_path: Path) -> None:
+    """Docker Compose puts the name before each line; prompts are read by one and decoded by the other."""
+    reads = vllm(Server(moments=[Moment(running=2, output=0.0, prompt=9000.0)] * 3))
+    decodes = vllm(Server(moments=[Moment(running=40, output=2000.0)] * 3))
+    lines = [f"prefill-1  | {line}" for line in reads.splitlines()]
+    lines += [f"decode-1   | {line}" for line in decodes.splitlines()]
+    base = facts(tmp_path, "\n".join(lines))
+    table = base.table("load.parts", TRACE)
+    assert table is not None
+    assert [row[0] for row in table.rows] == ["prefill-1", "decode-1"]
+    assert base.value("load.token_ms", TRACE) == 20.0
+    assert base.value("load.replica_spread_ratio", TRACE) is None
+
+
+@pytest.mark.parametrize(
+    ("lines", "count"),
+    [
+        ([], None),
+        (["Preemptions: 41", "Preemptions: 2"], 43),
+        (["a is preempted by PreemptionMode.RECOMPUTE mode, total_num_cumulative_preemption=51"], 51),
+        ([f"a is preempted by X mode, total_num_cumulative_preemption={n}" for n in (1, 51, 101)], 101),
+        (["KV cache pool is full. Retract requests. #retracted_reqs: 12", "#retracted_reqs: 9"], 21),
+    ],
+)
+def test_requests_that_lost_their_cache(tmp_path: Path, lines: list[str], count: int | None) -> None:
+    """vLLM 0.x warns of the 1st, the 51st, the 101st with their number so far; V1 says those since its last
+    line; a log that says nothing counts nothing."""
+    load = vllm(Server()).splitlines()[-1]
+    text = [f"{load}, {line}" if line.startswith("Preemptions") else line for line in lines]
+    assert facts(tmp_path, "\n".join([load, *text])).value("load.preemptions", TRACE) == count
+
+
+def test_a_server_on_a_cpu(tmp_path: Path) -> None:
+    text = vllm(Server()).replace("GPU KV cache", "CPU KV cache")
+    base = facts(tmp_path, text)
+    assert base.value("load.on_cpu", TRACE) is True
+    assert base.value("load.cache_used", TRACE) == pytest.approx(0.3)
 
 
 def test_values_of_steps_with_and_without_graphs(tmp_path: Path) -> None:
@@ -106,5 +191,75 @@ def test_values_of_benchmarks(tmp_path: Path) -> None:
 def test_values_of_metrics(tmp_path: Path) -> None:
     base = facts(tmp_path, METRICS)
     assert base.value("load.queue_ms", TRACE) == pytest.approx(300.0)
-    later = METRICS.replace(" 3.0", " 9.0").replace(" 10\n", " 20\n")
-    assert facts(tmp_path, METRICS + later).value("load.queue_ms", TRACE) == pytest.approx(450.0)
+    assert base.value("load.since_start", TRACE) is True
+
+
+def test_of_several_scrapes_only_what_came_between_counts(tmp_path: Path) -> None:
+    """6 s over 10 requests, then 2 s over 30: 200 ms each; the 3 s before the first scrape are history."""
+    scrapes = [
+        METRICS.replace(" 3.0", f" {seconds}").replace(" 10\n", f" {count}\n")
+        for seconds, count in ((3.0, 10), (9.0, 20), (11.0, 50))
+    ]
+    base = facts(tmp_path, "".join(scrapes))
+    assert base.value("load.queue_ms", TRACE) == pytest.approx(200.0)
+    assert base.value("load.since_start", TRACE) is False
+
+
+def test_a_counter_that_fell_is_of_a_server_that_started_again(tmp_path: Path) -> None:
+    scrapes = [
+        METRICS.replace(" 3.0", f" {seconds}").replace(" 10\n", f" {count}\n")
+        for seconds, count in ((90.0, 100), (1.0, 10), (3.0, 20))
+    ]
+    assert facts(tmp_path, "".join(scrapes)).value("load.queue_ms", TRACE) == pytest.approx(200.0)
+
+
+TRITON = """\
+nv_inference_request_success{model="m",version="1"} 1000
+nv_inference_count{model="m",version="1"} 1000
+nv_inference_exec_count{model="m",version="1"} 800
+nv_inference_request_duration_us{model="m",version="1"} 50000000
+nv_inference_queue_duration_us{model="m",version="1"} 40000000
+"""
+
+
+def test_values_of_triton(tmp_path: Path) -> None:
+    """40 of 50 ms in the queue, 1.25 requests a batch."""
+    expect_values(
+        facts(tmp_path, TRITON),
+        {"load.queue_ratio": 0.8, "load.request_ms": 50.0, "load.requests_a_batch": 1.25},
+        TRACE,
+    )
+
+
+SERVED = """\
+============ Serving Benchmark Result ============
+Successful requests:                     1000
+Benchmark duration (s):                  50.00
+Total generated tokens:                  201000
+Request throughput (req/s):              20.00
+Output token throughput (tok/s):         4020.00
+Mean TTFT (ms):                          2000.00
+Mean TPOT (ms):                          80.00
+Mean ITL (ms):                           40.00
+"""
+
+
+def test_time_between_tokens_counts_who_decodes(tmp_path: Path) -> None:
+    """4,000 tokens a second after the first ones, 40 ms apart: 160 requests decode. A request takes 2 s and
+    200 times 40 ms, so 200 of 20 a second are on their way."""
+    expect_values(
+        facts(tmp_path, SERVED),
+        {"load.running": 160.0, "load.token_ms": 40.0, "load.request_ms": 10_000.0, "load.in_flight": 200.0},
+        TRACE,
+    )
+
+
+def test_one_token_a_request_is_no_time_a_token(tmp_path: Path) -> None:
+    one = SERVED.replace("4020.00", "20.00").replace("201000", "1000").replace(" 80.00", " 0.00")
+    assert facts(tmp_path, one.replace(" 40.00", " 0.00")).value("load.token_ms", TRACE) is None
+
+
+def test_reports_of_a_like_load_are_not_one(tmp_path: Path) -> None:
+    after = SERVED.replace(" 40.00", " 30.00").replace(" 80.00", " 60.00")
+    with pytest.raises(InputError, match=r"40 and 30 ms a token\); give each a file of its own"):
+        facts(tmp_path, SERVED + after)

@@ -41,7 +41,9 @@ SCENES: dict[str, tuple[str, Server, str | None]] = {
         for e in ("vllm", "vllm-v0", "statistics", "prometheus")
     },
     **{f"{e} at its limit": (e, of(FULL), "batch-limit-reached") for e in ("vllm", "vllm-v0", "sglang")},
-    **{f"{e} near its limit": (e, of(replace(FULL, running=60)), None) for e in ("vllm", "sglang")},
+    **{
+        f"{e} near its limit": (e, of(replace(FULL, running=60)), "requests-wait") for e in ("vllm", "sglang")
+    },
     **{
         f"{e} at its limit, few wait": (e, of([FULL] * 3 + [replace(FULL, waiting=0)] * 9), None)
         for e in ("vllm", "sglang")
@@ -51,7 +53,7 @@ SCENES: dict[str, tuple[str, Server, str | None]] = {
         for e in ("vllm", "vllm-v0", "sglang", "statistics", "prometheus")
     },
     **{
-        f"{e} cache nearly full": (e, of(replace(FULL, cache=0.9, running=40)), None)
+        f"{e} cache nearly full": (e, of(replace(FULL, cache=0.9, running=40)), "kv-cache-full")
         for e in ("vllm", "sglang")
     },
     "vllm-v0 preempts": ("vllm-v0", of(BUSY, preempted=5), "kv-cache-full"),
@@ -148,7 +150,7 @@ def test_ranks_of_one_server_that_say_the_same_count_once(tmp_path: Path) -> Non
         for rank in range(4)
     )
     found = told(tmp_path, text)
-    assert (fact(found, "load.replicas", None), fact(found, "load.running", None)) == (2, 10.5)
+    assert (fact(found, "load.replicas", None), fact(found, "load.running", None)) == (2, 21)
 
 
 def test_settings_beside_metrics(tmp_path: Path) -> None:

@@ -190,6 +190,9 @@ RIVAL_RATIO = 0.5
 LIKE_LOAD_RATIO = 0.35
 #: The least number of lines on each side of a comparison. Choice.
 LOAD_LINES = 3
+#: Replicas whose time per token differs by more than this, the slowest over the fastest, have no common one.
+#: Choice.
+LIKE_REPLICAS_FACTOR = 1.5
 #: A run that gives this share of the most tokens a second gives nearly the most. Choice. Higher, and noise
 #: decides where more requests at once stop to help.
 NEARLY_MOST_RATIO = 0.95

@@ -10,6 +10,7 @@ import csv
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations, pairwise
 from typing import Any
 
 from advisor.numerals import finite, read_float
@@ -34,6 +35,13 @@ LLAMA = "llama-bench"
 #: of the prompts, which is small where many tokens follow short prompts.
 _SHORT_PROMPT, _MANY_TOKENS = 256, 32
 _BATCH = 8.0  # what it takes if it is not told
+#: Of fewer tokens a request, next to none comes after the first. Choice.
+_SEVERAL_TOKENS = 1.5
+#: Two runs have a like load if the requests on their way differ by less: those of an open loop fall with the
+#: time of a request. Choice.
+_LIKE_RUNS = 1.5
+#: Three runs or more whose requests on their way differ by this and more are a sweep. Choice.
+_SWEPT = 1.1
 
 
 def tool_of(text: str) -> tuple[str, str | None] | None:
@@ -66,10 +74,45 @@ def read_benchmark(text: str) -> ServerLog:
     return log
 
 
+def like_runs(log: ServerLog) -> tuple[Row, Row] | None:
+    """Two runs of a report under a like load, as before and after a change; None if there are none. Tests of
+    llama-bench are of several models or settings."""
+    if log.title == LLAMA:
+        return None
+    known = sorted((row for row in log.rows if "in_flight" in row), key=lambda row: row["in_flight"])
+    steps = [after["in_flight"] / before["in_flight"] for before, after in pairwise(known)]
+    if len(steps) > 1 and min(steps) >= _SWEPT:
+        return None
+    known = [row for row in log.rows if "in_flight" in row]
+    return next((pair for pair in combinations(known, 2) if _are_like(*pair)), None)
+
+
+def _are_like(one: Row, other: Row) -> bool:
+    shared = [name for name in ("in_flight", "output_tokens") if name in one and name in other]
+    values = [sorted((one[name], other[name])) for name in shared]
+    return one.keys() == other.keys() and all(high <= low * _LIKE_RUNS for low, high in values)
+
+
+def _token_ms(run: Run) -> float | None:
+    """Time (ms) of a token after the first: a mean over tokens where the report has it. That over requests
+    counts a request of ten tokens like one of a thousand. Where one answer holds several tokens, as with
+    drafts, what lies between answers is longer than a token takes."""
+    if (length := _length(run)) is not None and length < _SEVERAL_TOKENS:
+        return None
+    known = [run[name] for name in ("time-between-tokens", "time-per-output-token") if name in run]
+    return min(known, default=None)
+
+
+def _length(run: Run) -> float | None:
+    """Tokens that a request gets."""
+    tokens, requests = run.get("output-throughput"), run.get("request-throughput")
+    return run.get("output-tokens") or (tokens / requests if tokens and requests else None)
+
+
 def _row(run: Run) -> Row:
     """The load of a run. Its client counts the requests that are on their way; those that decode at once
-    follow from tokens a second and the time per token (Little's law)."""
-    tokens, token_ms = run.get("output-throughput"), run.get("time-per-output-token")
+    follow from the tokens a second after the first of each request, and the time per token (Little's law)."""
+    tokens, token_ms = run.get("output-throughput"), _token_ms(run)
     requests, first_ms = run.get("request-throughput"), run.get("first-token")
     step, length, on_their_way = run.get("decode-step"), run.get("output-tokens"), run.get("concurrency")
     mostly_decode = True
@@ -78,14 +121,17 @@ def _row(run: Run) -> Row:
         tokens = on_their_way * length / whole_ms * 1e3
         mostly_decode = length >= _MANY_TOKENS and run.get("input-tokens", 0.0) <= _SHORT_PROMPT
         step = whole_ms / length if mostly_decode else None
-    if length is None and tokens and requests:
-        length = tokens / requests
+    length = _length(run)
     request_ms = run.get("request-latency") or run.get("latency")
     if request_ms is None and None not in (first_ms, token_ms, length):
         request_ms = first_ms + token_ms * max(length - 1, 0.0)  # type: ignore[operator]
     if on_their_way is None and requests and request_ms:
         on_their_way = requests * request_ms / 1e3
-    decode = tokens * token_ms / 1e3 if tokens and token_ms else on_their_way if mostly_decode else None
+    decode = on_their_way if mostly_decode else None
+    if tokens and token_ms:
+        decode = max(tokens - (requests or 0.0), 0.0) * token_ms / 1e3
+        if on_their_way is not None:
+            decode = min(decode, on_their_way)
     if step and tokens:
         decode = on_their_way = tokens * step / 1e3
     found = {
@@ -260,5 +306,5 @@ def _llama_batch(cells: Mapping[str, float | None]) -> Iterator[Row]:
 def _one(column: str, kind: int, batch: float, rate: float) -> Row:
     row = {"kind": float(kind), "running": batch, column: rate}
     if kind == LOAD_DECODE:
-        row |= {"in_flight": batch, "step_ms": batch / rate * 1e3}
+        row |= {"in_flight": batch, "step_ms": batch / rate * 1e3, "token_ms": batch / rate * 1e3}
     return row

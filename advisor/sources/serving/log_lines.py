@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -29,6 +29,11 @@ _LLAMA = re.compile(r"(prompt eval|eval) time\s*=\s*(\d+(?:\.\d+)?) ms /\s*(\d+)
 _SPECULATION = re.compile(r"Mean acceptance length:|Draft acceptance rate:")
 _PREEMPTED = re.compile(r"is preempted by|Retract requests|#retracted_reqs|Decode out of memory happened")
 _RETRACTED = re.compile(r"#retracted_reqs:?\s{0,20}=?\s{0,20}(\d+)")
+#: vLLM 0.x warns of the 1st preemption, the 51st, the 101st, ..., with their number so far.
+_SO_FAR = re.compile(r"total_num_cumulative_preemption=(\d+)")
+#: In the line of the load, those since the line before.
+_SINCE = re.compile(r"\bPreemptions: (\d+)")
+_CACHE_FILL = re.compile(r"\b(\w+) KV cache usage:\s*(\d+(?:\.\d+)?)%")
 #: Not the beginning of a release or an address.
 _NUMBER = r"\s*[:=]\s*['\"]?(-?\d++(?:\.\d++)?+)(?!\.\d)"
 _ENGINES = {
@@ -55,29 +60,39 @@ _OPTION = {
     name: re.compile(rf"--(?:{names.replace('_', '[-_]')})[ =](\d++)(?!\.\d)")
     for name, names in _SETTINGS.items()
 }
-_CACHE_SIZE = re.compile(r"GPU KV cache size:\s*([\d,]+) tokens|Maximum concurrency for [\d,]+ tokens")
+_CACHE_SIZE = re.compile(
+    r"\b(?:GPU|CPU) KV cache size:\s*([\d,]+) tokens|Maximum concurrency for [\d,]+ tokens"
+)
 _GRAPH_SIZES = re.compile(
     r"(?:Capture cuda graph bs|cudagraph_capture_sizes['\"]?:?)\s{0,20}[:=]?\s{0,20}\[([\d, ]+)\]"
 )
 _NO_GRAPHS = re.compile(
     r"(?:enforce_eager|disable_cuda_graph)['\"]?\s*[:=]\s*True|--enforce-eager|--disable-cuda-graph\b"
 )
+_ON_CPU = re.compile(
+    r"\bCPU KV cache size:|\breqs, CPU KV cache usage:|\bcpu_worker\.py\b|\bdevice_config=cpu\b"
+)
+#: What Compose and kubectl put before the lines of a container.
+_CONTAINER = re.compile(r"(?:\x1b\[[\d;]*m)?(?:([\w.@-]{1,120}?) {1,60}\| |\[(\w{1,20}/[\w./-]{1,200})\] )")
 #: More than any setting here counts.
 _MOST_SET = 1e12
 
 
 class ServerLog(Struct):
     """What a log holds: rows in the order of its lines, settings by our names, the engine and its release.
-    `torn` counts lines of the load that could not be read, `preempted` requests that lost their cache;
-    `title` is the name of the tool, if it is not that of the engine."""
+    `torn` counts lines of the load that could not be read; `preempted` is the least number of requests that
+    lost their cache, None if no line counts them; `replicas` names those that lines of several containers
+    number; `title` is the name of the tool, if it is not that of the
+    engine."""
 
     rows: list[Row] = field(default_factory=list)
     settings: dict[str, float] = field(default_factory=dict)
     engine: str | None = None
     version: str | None = None
     title: str | None = None
+    replicas: list[str] = field(default_factory=list)
     torn: int = 0
-    preempted: int = 0
+    preempted: int | None = None
 
 
 def has_load(line: str) -> bool:
@@ -91,10 +106,26 @@ def read_log(text: str) -> ServerLog:
     """All that the lines say; without rows if none is known."""
     lines, longer = short_lines(text)
     log = ServerLog(torn=longer)
+    containers: list[str] = []
     for line in lines:
         read_settings(line, log)
+        before = len(log.rows)
         _read_line(line, log)
+        hit = _CONTAINER.match(line)
+        containers += [(hit[1] or hit[2]) if hit else ""] * (len(log.rows) - before)
+    if len(set(containers)) > 1:
+        _number_replicas(log, containers)
     return log
+
+
+def _number_replicas(log: ServerLog, containers: Sequence[str]) -> None:
+    """Tell servers of several containers apart, each with its own replicas."""
+    numbers: dict[tuple[str, float | None], int] = {}
+    for row, container in zip(log.rows, containers, strict=True):
+        row["replica"] = float(numbers.setdefault((container, row.get("replica")), len(numbers)))
+    for container, replica in numbers:
+        several = sum(name == container for name, _ in numbers) > 1
+        log.replicas.append(f"{container or 'no name'}{f' {replica:g}' if several and replica else ''}")
 
 
 def _read_line(line: str, log: ServerLog) -> None:
@@ -103,6 +134,8 @@ def _read_line(line: str, log: ServerLog) -> None:
             rows = list(read(line))
             log.rows += rows
             log.torn += not rows
+            if _SINCE.search(line):
+                _preempted(line, log)
             return
     if _SPECULATION.search(line):
         share = _find(r"[Dd]raft acceptance rate:\s*(\d+(?:\.\d+)?)", line)
@@ -110,10 +143,20 @@ def _read_line(line: str, log: ServerLog) -> None:
         accepted = _find(r"Mean acceptance length:\s*(\d+(?:\.\d+)?)", line)
         log.rows.append(_row(LOAD_BOTH, accepted=accepted, acceptance=_share(share) if in_percent else share))
     if _PREEMPTED.search(line):
-        counted = _RETRACTED.search(line)
-        count = read_int(counted[1]) if counted else 1
-        log.torn += count is None
-        log.preempted += count or 0
+        _preempted(line, log)
+
+
+def _preempted(line: str, log: ServerLog) -> None:
+    """Count the requests that a line says lost their cache."""
+    so_far = _SO_FAR.search(line)
+    counted = so_far or _SINCE.search(line) or _RETRACTED.search(line)
+    count = read_int(counted[1]) if counted else 1
+    if count is None:
+        log.torn += 1
+    elif so_far:
+        log.preempted = max(log.preempted or 0, count)
+    else:
+        log.preempted = (log.preempted or 0) + count
 
 
 def read_settings(line: str, log: ServerLog) -> None:
@@ -132,6 +175,8 @@ def read_settings(line: str, log: ServerLog) -> None:
         _set(log, "largest_graph", max((s for s in sizes if s is not None), default=0.0))
     if _NO_GRAPHS.search(line):
         log.settings["no_graphs"] = 1.0
+    if _ON_CPU.search(line):
+        log.settings["on_cpu"] = 1.0
 
 
 def _set(log: ServerLog, name: str, value: float | None, again: bool = True) -> None:
@@ -162,6 +207,7 @@ def _vllm(line: str) -> Iterator[Row]:
     if hit is None or running is None:
         return
     hits = _find(r"Prefix cache hit rate:\s*(?:GPU:\s*)?(\d+(?:\.\d+)?)%", line)
+    cache = _CACHE_FILL.search(line)
     yield _row(
         LOAD_BOTH,
         replica=_find(r"Engine (\d+):", line),
@@ -169,7 +215,7 @@ def _vllm(line: str) -> Iterator[Row]:
         waiting=_find(r"(?:Waiting|Pending):\s*(\d+) reqs", line),
         prompt_per_s=read_float(hit[1]),
         output_per_s=read_float(hit[2]),
-        cache_used=_share(_find(r"GPU KV cache usage:\s*(\d+(?:\.\d+)?)%", line)),
+        cache_used=_share(read_float(cache[2]) if cache else None),
         prefix_hit=_share(hits),
     )
 

@@ -1,15 +1,16 @@
 """`/metrics` of serving engines in the text format of Prometheus -> rows of their load.
 
-One scrape shows what is so now and means since the start; of two, counters and means are those between them.
-Of scrapes whose samples have times (the last number of a line, in ms) every one is compared with the one
-before it, so that counters of tokens are rates. Lines that begin with `# server:` tell of its settings, as a
-log does when the server starts.
+One scrape shows what is so now and means since the start. Of several, each is compared with the one before it
+and counts as far as its counters grew: what was before the first is history. Samples may have times (the last
+number of a line, in ms), by which counters of tokens are rates. Lines that begin with `# server:` tell of its
+settings, as a log does when the server starts.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from msgspec import Struct, field
@@ -91,6 +92,7 @@ _QUOTIENTS = {
             ("vllm:e2e_request_latency_seconds_sum", "vllm:e2e_request_latency_seconds_count", 1e3),
             ("sglang:e2e_request_latency_seconds_sum", "sglang:e2e_request_latency_seconds_count", 1e3),
             ("tgi_request_duration_sum", "tgi_request_duration_count", 1e3),
+            ("nv_inference_request_duration_us", "nv_inference_request_success", 1e-3),
         )
     ),
     "prefix_hit": (
@@ -103,6 +105,16 @@ _QUOTIENTS = {
         (("vllm:spec_decode_num_accepted_tokens_total", "vllm:spec_decode_num_draft_tokens_total", 1.0),)
     ),
 }
+#: Column of a mean -> column that says over how many.
+_COUNTS = {
+    "token_ms": "token_count",
+    "queue_ms": "queue_count",
+    "first_token_ms": "first_token_count",
+    "request_ms": "request_count",
+    "prefix_hit": "prefix_count",
+}
+#: Counters of requests, and of batches in which they ran.
+_BATCHES = ("nv_inference_count", "nv_inference_exec_count")
 _PREEMPTIONS = (
     "vllm:num_preemptions_total",
     "sglang:num_retracted_reqs",
@@ -129,8 +141,10 @@ class _Scrape(Struct):
     time: int | None
     values: dict[str, dict[str, float]] = field(default_factory=dict)
 
-    def total(self, names: Iterable[str]) -> float:
-        return sum(of.get(name, 0.0) for of in self.values.values() for name in names)
+    def total(self, names: Sequence[str]) -> float | None:
+        """The sum over all replicas; None if none has such a sample."""
+        found = [of[name] for of in self.values.values() for name in names if name in of]
+        return sum(found) if found else None
 
 
 def is_metrics(text: str) -> bool:
@@ -161,22 +175,40 @@ def read_metrics(text: str) -> ServerLog:
         if line.startswith(SERVER):
             read_settings(line, log)
     scrapes = _scrapes(text, log)
-    for at, scrape in enumerate(scrapes):
-        earlier = scrapes[at - 1] if at and scrape.time is not None else None
-        if earlier is None and at and at == len(scrapes) - 1:
-            earlier = scrapes[0]
+    for earlier, scrape in zip([None, *scrapes], scrapes, strict=False):
         for replica, values in scrape.values.items():
-            before = earlier.values.get(replica, {}) if earlier else {}
+            before = earlier.values.get(replica, {}) if earlier else None if len(scrapes) > 1 else {}
             log.rows.append(_row(replica, values, before, _seconds(earlier, scrape)))
     for column in ("cache_used", "prefix_hit"):
         factor = share_factor(row[column] for row in log.rows if column in row)
         for row in log.rows:
             if column in row:
                 row[column] *= factor
-    if scrapes:
-        first, last = (s.total(_PREEMPTIONS) for s in (scrapes[0], scrapes[-1]))
-        log.preempted = max(int(last - first if len(scrapes) > 1 else last), 0)
+    log.preempted = _preemptions(scrapes)
+    if len(scrapes) == 1:
+        log.settings["since_start"] = 1.0
+    if scrapes and (a_batch := _a_batch(scrapes)) is not None:
+        log.settings["requests_a_batch"] = a_batch
     return log
+
+
+def _a_batch(scrapes: Sequence[_Scrape]) -> float | None:
+    """Requests that ran as one batch, between the first scrape and the last; of one, since the start."""
+    requests, batches = (
+        (scrapes[-1].total((name,)) or 0.0)
+        - ((scrapes[0].total((name,)) or 0.0) if len(scrapes) > 1 else 0.0)
+        for name in _BATCHES
+    )
+    return requests / batches if requests > 0 and batches > 0 else None
+
+
+def _preemptions(scrapes: Sequence[_Scrape]) -> int | None:
+    """Those between the first scrape and the last, of one scrape those since the start; None if no scrape
+    counts them. A counter that falls belongs to a server that started again."""
+    counts = [total for scrape in scrapes if (total := scrape.total(_PREEMPTIONS)) is not None]
+    if len(counts) < 2:
+        return int(counts[0]) if counts else None
+    return int(sum(max(after - before, 0.0) for before, after in pairwise(counts)))
 
 
 def _scrapes(text: str, log: ServerLog) -> list[_Scrape]:
@@ -210,19 +242,25 @@ def _seconds(before: _Scrape | None, scrape: _Scrape) -> float | None:
 
 
 def _row(
-    replica: str, values: Mapping[str, float], before: Mapping[str, float], seconds: float | None
+    replica: str, values: Mapping[str, float], before: Mapping[str, float] | None, seconds: float | None
 ) -> Row:
+    """The row of a replica in one scrape; `before` is the scrape ahead of it, None if what counters hold is
+    history."""
     row: Row = {"kind": float(LOAD_BOTH), "replica": read_float(replica) or 0.0}
     for column, (names, scale) in _GAUGES.items():
         if (value := next((values[n] for n in names if n in values), None)) is not None:
             row[column] = value * scale
+    if before is None:
+        return row
     for column, quotients in _QUOTIENTS.items():
         for above, below, scale in quotients:
-            if (quotient := _quotient(above, below, values, before)) is not None:
-                row[column] = quotient * scale
+            if (found := _quotient(above, below, values, before)) is not None:
+                row[column] = found[0] * scale
+                if column in _COUNTS:
+                    row[_COUNTS[column]] = found[1]
                 break
     if (accepted := _quotient(*_VERIFIED, values, before)) is not None:
-        row["accepted"] = 1 + accepted
+        row["accepted"] = 1 + accepted[0]
     if seconds is not None:
         rated = [column for column in _RATES if column not in row]
         for column in rated:
@@ -237,8 +275,10 @@ def _row(
 
 def _quotient(
     above: str, below: str, values: Mapping[str, float], before: Mapping[str, float]
-) -> float | None:
+) -> tuple[float, float] | None:
+    """The mean of what came since `before`, and over how many; None if nothing came, or if a counter fell
+    because the server started again."""
     count = values.get(below, 0.0) - before.get(below, 0.0)
-    if above not in values or count <= 0:
+    if above not in values or count <= 0 or values[above] < before.get(above, 0.0):
         return None
-    return (values[above] - before.get(above, 0.0)) / count
+    return (values[above] - before.get(above, 0.0)) / count, count

@@ -149,6 +149,7 @@ METRICS = {
         ),
         better="lower",
     ),
+    "time-between-tokens": BenchmarkMetric("ms", ("mean_itl_ms",), labels=(r"^Mean ITL \(ms\)",)),
     "step-time": BenchmarkMetric(
         "ms", ("step_ms", "step_time_ms", "latency_ms", "time_ms", "ms"), better="lower"
     ),

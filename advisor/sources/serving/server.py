@@ -13,8 +13,8 @@ from advisor.model.capture import Capture, Recorder
 from advisor.reading import decoded
 from advisor.sources.ranges import possible
 from advisor.sources.schema import TABLES
-from advisor.sources.serving.benchmarks import read_benchmark, tool_of
-from advisor.sources.serving.log_lines import ServerLog, has_load, read_log
+from advisor.sources.serving.benchmarks import like_runs, read_benchmark, tool_of
+from advisor.sources.serving.log_lines import Row, ServerLog, has_load, read_log
 from advisor.sources.serving.metrics_text import is_metrics, read_metrics
 from advisor.sources.trace import Around, Columns, InMemory, Source
 
@@ -45,6 +45,11 @@ class ServerLoad(InMemory):
                 "'Avg generation throughput' (vLLM) or 'Decode batch' (SGLang), a scrape of /metrics, or "
                 "the report of a benchmark"
             )
+        if kind == BENCHMARK and (like := like_runs(log)) is not None:
+            raise InputError(
+                f"{shown}: holds runs of a like load ({_measured_text(like)}); give each a file of its own: "
+                "advisor compare before.txt after.txt"
+            )
         rows = [row for row in possible(log.rows, "load", self.ledger) if row is not None]
         if not any(row.keys() - {"kind", "replica"} for row in rows):
             raise InputError(
@@ -57,7 +62,7 @@ class ServerLoad(InMemory):
         self.ledger.note(
             "dropped", "lines of the load that could not be read", "load", log.torn, len(log.rows) + log.torn
         )
-        settings = log.settings | {"preempted": float(log.preempted)}
+        settings = log.settings | ({} if log.preempted is None else {"preempted": float(log.preempted)})
         self.capture = Capture(
             path=str(shown),
             format=kind,
@@ -66,7 +71,8 @@ class ServerLoad(InMemory):
             producer=log.title or _TITLES.get(log.engine or "", "a serving engine"),
             producer_version=log.version,
             command=_command(log),
-            options={name: f"{value:g}" for name, value in settings.items()},
+            options={name: f"{value:g}" for name, value in settings.items()}
+            | ({"replicas": ", ".join(log.replicas)} if log.replicas else {}),
         )
 
 
@@ -87,6 +93,13 @@ class WithLoad(Around):
 
     def read_columns(self, table: str, columns: Sequence[str]) -> Columns:
         return (self._log if table == "load" else self._source).read_columns(table, columns)
+
+
+def _measured_text(runs: Sequence[Row]) -> str:
+    """What runs measured, one after the other."""
+    units = (("token_ms", "ms a token"), ("output_per_s", "tokens/s"), ("request_ms", "ms a request"))
+    name, unit = next((n, u) for n, u in units if all(n in run for run in runs))
+    return f"{' and '.join(f'{run[name]:.4g}' for run in runs)} {unit}"
 
 
 def _command(log: ServerLog) -> tuple[str, ...]:
