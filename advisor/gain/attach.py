@@ -381,6 +381,11 @@ def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
             "launch to the next allows (5 us stay); the capture does not record it: time one run "
             "without the profiler and give its step time with --unprofiled-step"
         )
+    if replayer.unprofiled_ns is None and (pace := replayer.work.tracing_pace) < 1.0:
+        out.append(
+            "launch calls take clearly longer than on a host that is not slow: tracing slowed the "
+            f"host, whose code between the launches takes {pace:.2f} times as long without it"
+        )
     of = replayer.excerpt.of
     if slack := float(inputs.calls.slack.sum()) / replayer.work.steps:
         out.append(

@@ -102,7 +102,8 @@ class Replayer:
     def inputs(self, fixes: Sequence[Fix], scenario: Scenario) -> Inputs:
         """The capture's inputs without the profiler, changed by the fixes in their order."""
         key: tuple[Any, ...] = (scenario.launch, scenario.node_gap, scenario.waiting)
-        as_traced = partial(corrected, self._untraced, scenario, self.by_software, self.wider_gaps)
+        recorded_by = self.by_software, self.wider_gaps, self.work.tracing_pace
+        as_traced = partial(corrected, self._untraced, scenario, *recorded_by)
         inputs = self._made(key, as_traced)
         for i, fix in enumerate(fixes):
             key = (*key, fix.key, scenario.lean(i))

@@ -163,7 +163,8 @@ def faster_launches(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
     healthy = constant("healthy_launch")
     if not len(launch) or median_of(launch) <= healthy:
         raise NoEstimate("the launch calls are as short as on a healthy host")
-    share = healthy / median_of(launch)
+    # Where the launches are slow by tracing, the step without it has been made shorter already.
+    share = min(healthy / (median_of(launch) * scenario.pace(work.tracing_pace)), 1.0)
     share = (1 + share) / 2 if lean < 0 else share
     calls = inputs.calls
     mine = among(calls.kind, _LAUNCHING)

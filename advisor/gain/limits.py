@@ -73,6 +73,15 @@ TYPICAL_CALLS = 4
 #: This many runs of a kernel inside and outside graphs show its usual time. Choice.
 PROVING_RUNS = 8
 
+#: This many eager launches show how long such a call takes on a host. Choice.
+TYPICAL_LAUNCHES = 50
+#: A host is slow if launch calls take this many times as long as on one that is not
+#: (calibration#traced-calls).
+CLEARLY_SLOW = 1.15
+#: Tracing slows a host to this pace at most; launch calls that are slower still are slow without it. Measured
+#: (calibration#traced-calls): the slowest host timed is at 0.67.
+LEAST_PACE = 0.6
+
 # --- what fixes take out --------------------------------------------------------------------------
 
 # What remains, each 0 to 1 in the pessimistic, the middle and the optimistic reading of a fix.

@@ -11,6 +11,8 @@
   4, but a launch cannot have cost less without tracing than launches cost: a range, too. Each operator
   of a framework that was recorded cost up to 3.4 us more, up to 5.8 with the sizes of its operands, and
   each timed Python call up to 1.6.
+* Launch calls that take longer than on a host that is not slow show that tracing slowed the host: its code
+  between the launches of a step is then as much shorter, in the middle of the range and at its low end.
 * While it writes down what it has collected, and the device ran out of work, the program stands still:
   sure, and left out when the timeline is read (`excerpt.left_out`).
 * Between two marks of steps PyTorch's profiler is at work (`step()`): sure, so always taken out. Ending the
@@ -54,19 +56,38 @@ class Scenario(Struct, frozen=True):
     profiler: float = 1.0
     waiting: float = 1.0
 
+    def pace(self, pace: float) -> float:
+        """The `tracing_pace` in this scenario: from the middle of the launches' range on all of it."""
+        return float(pace ** min(2 * self.launch, 1.0))
+
     def lean(self, i: int) -> int:
         return self.leans[i] if i < len(self.leans) else 0
 
 
 def corrected(
-    inputs: Inputs, scenario: Scenario, by_software: bool = True, wider_gaps: bool = False
+    inputs: Inputs, scenario: Scenario, by_software: bool = True, wider_gaps: bool = False, pace: float = 1.0
 ) -> Inputs:
     """The inputs of an untraced run under a scenario; tracing by hardware leaves graphs unchanged.
-    `wider_gaps`: the recorder makes the gaps between graph nodes longer."""
+    `wider_gaps`: the recorder makes the gaps between graph nodes longer. `pace`: of `tracing_pace`."""
     if by_software:
         least = constant("graph_node_gap_traced") if wider_gaps else math.inf
         inputs = _node_gaps(_graph_launches(inputs), scenario.node_gap, least)
-    return _traced_calls(_marks(_slack(inputs, scenario.waiting)), scenario.launch)
+    traced = _traced_calls(_marks(_slack(inputs, scenario.waiting)), scenario.launch)
+    return _at_pace(traced, scenario.pace(pace))
+
+
+def tracing_pace(a: Analysis, inputs: Inputs) -> float:
+    """What host time beside eager launches takes untraced, over what tracing leaves of it, 0..1: below 1
+    where launch calls take clearly longer than on a host that is not slow. The PyTorch profiler's take longer
+    than those of nsys anywhere."""
+    calls = inputs.calls
+    own = calls.own[(calls.kind == Call.LAUNCH) & (calls.own <= limits.BLOCKED_NS)]
+    if len(own) < limits.TYPICAL_LAUNCHES:
+        return 1.0
+    by_nsys = a.trace.capture.recorder.nsys_options
+    usual = constant("healthy_launch" if by_nsys else "healthy_launch_torch")
+    pace = limits.CLEARLY_SLOW * usual / max(median_of(own), 1.0)
+    return min(max(pace, limits.LEAST_PACE), 1.0)
 
 
 def node_inflation(a: Analysis) -> float:
@@ -193,6 +214,20 @@ def _traced_calls(inputs: Inputs, share: float) -> Inputs:
     inside = np.where(~has & traced, np.clip(calls.own - constant("launch_floor"), 0.0, launch), 0.0)
     inside[has] = (cost - outside)[following[has]]
     return inputs.with_calls(pre=calls.pre - outside, own=np.maximum(calls.own - inside, 0.0))
+
+
+def _at_pace(inputs: Inputs, pace: float) -> Inputs:
+    """The inputs with the traced calls inside steps, and the host code before them, at this pace; what
+    garbage collection, the GIL and the operating system take stays."""
+    if pace >= 1.0:
+        return inputs
+    calls = inputs.calls
+    mine = among(calls.kind, TRACED) & ~calls.between
+    held = calls.explained
+    return inputs.with_calls(
+        pre=np.where(mine, held + (calls.pre - held) * pace, calls.pre),
+        own=np.where(mine, calls.own * pace, calls.own),
+    )
 
 
 def _next_of_thread(thread: Array) -> Array:

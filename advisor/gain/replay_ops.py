@@ -12,6 +12,7 @@ from advisor.facts.copies import copied, practical_rate
 from advisor.gain import limits
 from advisor.gain.extract import Extract
 from advisor.gain.inputs import NONE, Remembered
+from advisor.gain.profiler import tracing_pace
 from advisor.gain.whatifs import constant
 from advisor.knowledge.files import KernelFamily
 from advisor.knowledge.gpus import GpuSpec, dram_peak, gpu_of
@@ -82,6 +83,10 @@ class Work:
     def flop_per_s(self, precision: Precision) -> float | None:
         """Peak rate of the device for operands of a precision; None if it is unknown."""
         return self._about.flop_per_s(precision) if self._about else None
+
+    @cached_property
+    def tracing_pace(self) -> float:
+        return tracing_pace(self.a, self.taken.inputs)
 
     @cached_property
     def matmul(self) -> Array:

@@ -74,6 +74,40 @@ def test_graph_kernels_are_shortened_where_the_capture_proves_it(tmp_path: Path)
     assert any("1.25 times as long" in text for text in assumptions(r, []))
 
 
+def launches(own: int, slot: int = 30, count: int = 100) -> Export:
+    """A launch each `slot` us whose call takes `own`, and a kernel of 3."""
+
+    def step(e: Export, t: int) -> None:
+        for k in range(count):
+            at = t + k * slot * US
+            e.launch(at=at, dur=own * US, kernel="k", kernel_start=at + (own + 2) * US, kernel_dur=3 * US)
+
+    return scenes.capture(step, count * slot)
+
+
+def test_slow_launch_calls_show_that_tracing_slowed_the_host(tmp_path: Path) -> None:
+    """4 of 30 us are the tracing of the launch; the other 26 take 1.15 * 4.5 / 8 of that time."""
+    r = replayer(launches(own=8), tmp_path)
+    assert r.work.tracing_pace == pytest.approx(0.646875)
+    assert step_us(r, scenario=NOTHING) == pytest.approx(3_000)
+    assert step_us(r, scenario=MIDDLE) == pytest.approx(100 * 26 * 0.646875, rel=0.02)
+    assert step_us(r, scenario=ALL) == pytest.approx(100 * 14 * 0.646875, rel=0.02)
+
+
+def test_launch_calls_that_are_far_too_slow_are_slow_without_tracing(tmp_path: Path) -> None:
+    assert replayer(launches(own=25), tmp_path).work.tracing_pace == 0.6
+
+
+def test_launch_calls_of_a_host_that_is_not_slow_show_nothing_more(tmp_path: Path) -> None:
+    r = replayer(launches(own=5), tmp_path)
+    assert r.work.tracing_pace == 1.0
+    assert step_us(r, scenario=MIDDLE) == pytest.approx(100 * 26, rel=0.02)
+
+
+def test_few_launches_show_no_pace(tmp_path: Path) -> None:
+    assert replayer(launches(own=10, count=7), tmp_path).work.tracing_pace == 1.0
+
+
 @pytest.mark.parametrize(("times", "count"), [(1.15, 10), (1.25, 7), (0.8, 10), (2.5, 10), (1e9, 10)])
 def test_graph_kernels_keep_their_time_without_proof(tmp_path: Path, times: float, count: int) -> None:
     r = replayer(inflated(times, count), tmp_path)
