@@ -37,6 +37,7 @@ from advisor.model.options import Options as Options
 from advisor.model.tasks import run_tasks
 from advisor.pipeline import document
 from advisor.pipeline.given import given_acceptance, given_decoder, given_step_ns, given_weights
+from advisor.pipeline.in_steps import with_steps
 from advisor.pipeline.verdict import headline, to_do, unmeasured, verdict
 from advisor.ranks.gains import with_arrivals
 from advisor.ranks.reduction import cross_rank, rank_section, waits_inside
@@ -210,6 +211,7 @@ def assemble(done: Analysed, of_job: bool = False) -> Diagnosis:
     timeline = Timeline() if of_job else document.timeline(analysis)  # first: the inputs of gains take memory
     found = conclusions(done)
     findings = document.with_options(found.findings, serving, document.program_of(analysis))
+    findings = with_steps(analysis, findings)
     source, tables = document.input_of(analysis, serving), document.tables(analysis, facts)
     rules = done.inference.program.rules.by_code
     budget = answered(document.budgets(analysis), findings, rules, why_not(done.inference))
