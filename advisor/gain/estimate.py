@@ -165,7 +165,7 @@ class Replayer:
         return self._recorded_busy * before - (before - after)
 
     def _alone(self, fixes: Sequence[Fix], scenario: Scenario, host: bool = True) -> float:
-        """Time of the copy engine, the link or the thread that has most to do by itself in a step, ns; as
+        """Time of the copy engine, the link or the thread that has the most work by itself in a step, ns; as
         much less as what it has to do without a fix exceeds the step: that is of other steps."""
         if not fixes:
             return 0.0

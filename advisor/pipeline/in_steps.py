@@ -28,7 +28,7 @@ _OF_WORK = frozenset(
         "unified_memory",
     )
 )
-#: Parts of which all kernels have some, whatever the finding is about, and those of the recording.
+#: Parts that hold more than what such a finding is about, and those of the recording.
 _NOT = frozenset(("compute", "communication", "profiler", "startup", "unknown"))
 
 
