@@ -36,7 +36,7 @@ from advisor.gain.profiler import (
 from advisor.gain.replay import StepTimes
 from advisor.gain.replay_ops import NoEstimate, Work
 from advisor.gain.resources import Resources
-from advisor.gain.spread import error_of_mean, error_of_ratio, ratio_noise, span
+from advisor.gain.spread import around, error_of_mean, error_of_ratio, ratio_noise
 from advisor.gain.whatifs import Fix, catalogue, constant
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.operations import Kind
@@ -300,13 +300,20 @@ class Replayer:
         step = self.step_ns((), self.middle)
         if self.unprofiled_ns is not None:
             return Span(low=step, mid=step, high=step).in_ms()
-        wide = span(step, befores, self.noise)
+        wide = around(step, self.step_ns((), self._unbounded(())), befores, self.noise)
         low, high = max(wide.low, self._possible.gpu_ns), min(wide.high, self.traced_ns)
         return wide.replaced(low=low, high=high).in_ms()
 
     def _befores(self, ends: Sequence[Scenario]) -> list[float]:
         """Step times under these scenarios without a fix."""
         return [self.step_ns((), replace(s, leans=())) for s in ends]
+
+    def _unbounded(self, fixes: Sequence[Fix]) -> Scenario:
+        """The middle scenario without the bound that the profiler's part sets to the middle of a step: ranges
+        lie around it, since tracing also hides what the GPU needs from node to node of a graph."""
+        middle = self.middle_of(fixes)
+        bounded = self.unprofiled_ns is None and self._possible.profiler_ns > 0
+        return replace(middle, profiler=0.0) if bounded else middle
 
     def _ends(self, fixes: Sequence[Fix]) -> list[Scenario]:
         return [s for pair in self._dimensions(fixes) for s in pair]
@@ -327,19 +334,23 @@ class Replayer:
         times = work_times(fixes)
         model = constant("model_error")
         noise = self.noise if throughput else self._ratio_noise(fixes)
+        unbounded = self._unbounded(fixes)
+        free = self.step_ns((), self._unbounded(()))
+        free_after, free_bound = self.step_ns(fixes, unbounded), self.bound_ns(fixes, unbounded)
 
-        def ratio(new: float, news: Sequence[float]) -> Span:
+        def ratio(new: float, free_new: float, news: Sequence[float]) -> Span:
             sure = math.hypot(noise, model)
             if throughput:
                 # Another load is another run, whose host may be slower as far as it matters.
                 sure = math.hypot(sure, min(constant("host_run_spread"), max(math.log(after / bound), 0.0)))
-            return span(
+            return around(
                 times * before / new,
+                times * free / free_new,
                 [times * b / x for b, x in zip(befores, news, strict=True)],
                 sure if throughput else ratio_noise(before, new, sure),
             )
 
-        speedup, most = ratio(after, afters), ratio(bound, bounds)
+        speedup, most = ratio(after, free_after, afters), ratio(bound, free_bound, bounds)
         # A fix that only removes time makes nothing slower, however its errors add up.
         slowest = min((b / x for b, x in zip(befores, afters, strict=True)), default=1.0)
         least = min(1.0, speedup.mid, times * slowest)
@@ -348,8 +359,8 @@ class Replayer:
             # More work shortens no step, so the gain is at most the increase of the work.
             others = [fix for fix in fixes if not is_throughput(fix)]
             high = min(high, times * (self.estimate(others).speedup.high if others else 1.0))
-        least_ns = span(bound, bounds, model)
-        after_ns = span(after, afters, model)
+        least_ns = around(bound, free_bound, bounds, model)
+        after_ns = around(after, free_after, afters, model)
         speedup = Span(low=max(speedup.low, least), mid=speedup.mid, high=max(high, speedup.mid))
         step, after_ns = self._before_ms(befores), after_ns.replaced(low=max(after_ns.low, least_ns.low))
         if least >= 1.0:
@@ -379,10 +390,10 @@ class Replayer:
 
     def _dimensions(self, fixes: Sequence[Fix]) -> list[tuple[Scenario, Scenario]]:
         """Scenarios at both ends of each uncertain quantity."""
-        inputs, middle = self.taken.inputs, self.middle_of(fixes)
+        inputs, middle = self.taken.inputs, self._unbounded(fixes)
         out = []
-        if self.unprofiled_ns is None and self._possible.profiler_ns > 0:
-            out.append((replace(middle, profiler=0.0), middle))
+        if middle.profiler < 1.0:
+            out.append((middle, replace(middle, profiler=1.0)))
         if self.unprofiled_ns is None and slows_host(inputs):
             out.append((replace(middle, launch=0.0), replace(middle, launch=1.0)))
         if inputs.calls.slack.any():

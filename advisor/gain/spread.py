@@ -56,6 +56,12 @@ def span(middle: float, ends: Sequence[float], noise: float) -> Span:
     return Span(low=middle * math.exp(-math.sqrt(down)), mid=middle, high=middle * math.exp(math.sqrt(up)))
 
 
+def around(middle: float, center: float, ends: Sequence[float], noise: float) -> Span:
+    """The `span` of deviations from `center`, with a middle value that may lie beside it."""
+    wide = span(center, ends, noise)
+    return Span(low=min(wide.low, middle), mid=middle, high=max(wide.high, middle))
+
+
 def ratio_noise(before: float, after: float, noise: float) -> float:
     """Noise of a ratio of two step times. The variation of a step is at most what the fix removes, so a
     fix that removes little keeps a narrow range."""
