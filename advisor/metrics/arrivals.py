@@ -209,7 +209,7 @@ def _in_event_calls(a: Analysed, found: _Waits) -> Array:
 
 def _vary(found: _Waits) -> Array:
     """Which of them vary widely from one to the next: all, where those do that hold nearly all of the time;
-    but short ones that are alike are work of the host between passes that follow each other."""
+    but short ones that are alike, and not few, are work of the host between passes that follow each other."""
     length = found.span.end - found.span.start
     ranked = np.argsort(length, kind="stable")
     long = np.sort(ranked[np.cumsum(length[ranked]) > limits.window.SHORT_WAITS_RATIO * length.sum()])
@@ -223,7 +223,8 @@ def _vary(found: _Waits) -> Array:
     ):
         return none
     short = np.flatnonzero(~marked(len(found), long))
-    return ~none if len(short) < 2 or _differ(length[short]) else marked(len(found), long)
+    few = max(limits.window.LEAST_WAITS, limits.window.FEW_WAITS_RATIO * len(found))
+    return ~none if len(short) < few or _differ(length[short]) else marked(len(found), long)
 
 
 def _differ(length: Array) -> bool:

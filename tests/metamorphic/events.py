@@ -177,3 +177,70 @@ def with_polling_thread(document: Document) -> None:
     for i in range(int((last - first) / 50)):
         event = calls[0] | {"name": "cudaEventQuery", "tid": 77, "ts": first + 50 * i, "dur": 1}
         events(document).append(event | {"args": {"correlation": highest + 1 + i}})
+
+
+#: Categories of what ran on a device.
+_ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation")
+#: Numbers that tie events of one moment together, in `args`.
+_TIES = ("correlation", "External id", "Ev Idx", "Python id", "Python parent id", "Python module id")
+
+
+def window_again(gpu: tuple[int, int], host: tuple[int, int], zero: int, times: int) -> Change:
+    """Only the events of a window (what ran on the GPU in [start, end), the calls that issued it and what the
+    host did meanwhile), so often in a row: times and the numbers that tie events are moved on each time. All
+    are ns, counted from `zero` of the file."""
+
+    def change(document: Document) -> None:
+        every, start, end = timed(document), *gpu
+        begun = {id(e): round(e["ts"] * 1_000) - zero for e in every}
+        on_device = {id(e) for e in every if e.get("cat") in _ON_DEVICE}
+        mine, others = set(), set()
+        for e in every:
+            if id(e) in on_device and (tie := _tie(e)) is not None:
+                (mine if start <= begun[id(e)] < end else others).add(tie)
+
+        def kept(e: dict[str, Any]) -> bool:
+            at, tie = begun[id(e)], _tie(e)
+            if id(e) in on_device:
+                return start <= at < end
+            meanwhile = host[0] <= at < host[1]
+            if e.get("cat") in ("cuda_runtime", "cuda_driver", "ac2g"):
+                return tie in mine or (meanwhile and tie not in others)
+            last = at + round(float(e.get("dur") or 0) * 1_000)
+            return meanwhile and last <= max(host[1], end)
+
+        once = [e for e in every if e.get("ph") != "M" and kept(e)]
+        step = {name: _width([number for e in once for number in _numbers(e, name)]) for name in _TIES}
+        again = [
+            _later(e, i * (end - start) / 1_000, {n: i * w for n, w in step.items()})
+            for i in range(times)
+            for e in once
+        ]
+        document["traceEvents"] = [e for e in events(document) if e.get("ph") == "M"] + again
+
+    return change
+
+
+def _tie(event: dict[str, Any]) -> int | None:
+    if event.get("cat") == "ac2g":
+        return event.get("id")
+    found: int | None = (event.get("args") or {}).get("correlation")
+    return found
+
+
+def _numbers(event: dict[str, Any], name: str) -> list[int]:
+    found = (event.get("args") or {}).get(name)
+    return [found] if isinstance(found, int) else []
+
+
+def _width(numbers: list[int]) -> int:
+    return max(numbers) - min(numbers) + 1 if numbers else 0
+
+
+def _later(event: dict[str, Any], us: float, by: dict[str, int]) -> dict[str, Any]:
+    later = event | {"ts": round(event["ts"] + us, 3)}
+    if event.get("cat") == "ac2g":
+        later["id"] = event["id"] + by["correlation"]
+    if isinstance(args := event.get("args"), dict):
+        later["args"] = args | {n: args[n] + by[n] for n in _TIES if isinstance(args.get(n), int)}
+    return later
