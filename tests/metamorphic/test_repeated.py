@@ -1,11 +1,17 @@
 """A window that is recorded again and again, or later, gives the same answer: its rows in a row, with every
 time, correlation id and graph run moved on, as a longer recording would hold. Cut by one step it differs by
-no more than its steps do."""
+no more than its steps do. Over all captures at hand; those beside the checkout are slow tests."""
 
 from __future__ import annotations
 
+import gzip
+import json
+import lzma
+import shutil
+import sqlite3
 from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -14,42 +20,137 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.phases import step_times
 from advisor.model.findings import Diagnosis, Finding
 from advisor.pipeline.diagnose import open_trace
-from tests.captures import DATA, EXAMPLES
+from tests.captures import DATA, EXAMPLES, SHARED
 from tests.metamorphic import edits as e
-from tests.metamorphic.captures import REAL, after, before, unedited
+from tests.metamorphic import events as v
+from tests.metamorphic.captures import REAL, diagnosed, folder, unedited
 from tests.scenarios.machine import ADD, GEMM, Machine
-from tests.scenarios.support import diagnosed
+from tests.scenarios.support import diagnosed as diagnosed_script
 
 #: Captures that cannot be repeated so, each with the reason.
 EXCEPT = {
-    "opaque": "its graphs hold no kernel whose rows could be repeated",
-    "two": "two processes that wait for each other: one process's window cuts the other's turns",
-    "whole": "its finding is about start-up, and events are lost",
+    "decode_graph_opaque": "its graphs hold no kernel whose rows could be repeated",
+    "two_processes": "two processes that wait for each other: one process's window cuts the other's turns",
+    "whole_run_no_capture_range": "its finding is about start-up, and events are lost",
+    "no_gpu_work": "nothing to repeat",
+    "clock_drift": "its finding is a trend: a clock that falls, and in each repetition again",
+    "triton_jit_midway": "its finding is what is compiled once, and in each repetition again",
+    "autotune_returns": "its finding is what is tuned again now and then",
 }
-NAMES = sorted(REAL.keys() - EXCEPT.keys())
+#: Captures of one step, of which no mean can be told.
+ONE_STEP = ("prefill8b_bs4",)
+#: The host launches all steps at once and waits for none: between two repetitions it seems to work.
+AHEAD = ("decode70b8_graph_bs1", "prefill70b8_bs2")
 #: How far steps and gains may lie apart.
 STEP, GAIN = 0.02, 0.03
 
 
+def name_of(path: Path) -> str:
+    return path.name.split(".")[0]
+
+
+PAIRS = DATA.parent / "pairs"
+KINETO = [*sorted(EXAMPLES.glob("*.json.gz")), *sorted(PAIRS.glob("*/*.json.xz"))]
+NSYS = [
+    *(EXAMPLES / f"{name}.sqlite.xz" for name in REAL.values() if (EXAMPLES / f"{name}.sqlite.xz").exists()),
+    *(DATA / f"{name}.sqlite.xz" for name in REAL.values() if (DATA / f"{name}.sqlite.xz").exists()),
+]
+BESIDE = [
+    path
+    for kind in ("h200", "practice", "kineto")
+    for path in sorted((SHARED / kind).glob("*"))
+    if path.name.endswith((".sqlite.xz", ".json.gz"))
+    if name_of(path) not in {name_of(p) for p in NSYS} or kind == "kineto"
+]
+#: Traces of PyTorch's profiler that stand for the others: of graphs, launches, copies, and a prefill.
+FEW = ("kineto_decode_graph", "eager_b8", "copy_beside", "compiled_prefill")
+
+
+def params(paths: list[Path]) -> list[Any]:
+    found, quick = [], set(FEW) | {name_of(p) for p in NSYS}
+    for path in paths:
+        if name_of(path) in EXCEPT or name_of(path) in ONE_STEP:
+            continue
+        usual = not path.is_relative_to(SHARED) and name_of(path) in quick
+        quick -= {name_of(path)}
+        found.append(
+            pytest.param(
+                path, id=f"{path.parent.name}/{name_of(path)}", marks=[] if usual else [pytest.mark.slow]
+            )
+        )
+    return found
+
+
+EACH = params([*NSYS, *KINETO, *BESIDE])
+
+
+class Window(NamedTuple):
+    """The analysed window of a capture: times on the GPU and of the host, ns from `zero` of the file on; when
+    its steps end, and how long they take."""
+
+    gpu: tuple[int, int]
+    host: tuple[int, int]
+    zero: int
+    ends: tuple[int, ...]
+    times: tuple[float, ...]
+
+    @property
+    def spread(self) -> float:
+        """How far the step that differs most lies from the mean, relative, over the number of steps."""
+        times = np.array(self.times)
+        return float(np.abs(times / times.mean() - 1).max() / max(len(times) - 1, 1))
+
+
 @cache
-def window(name: str) -> tuple[tuple[int, int], tuple[int, int]]:
-    """The analysed window of a capture: times on the GPU and of the host."""
-    with open_trace(unedited(name)) as trace:
+def unpacked(path: Path) -> Path:
+    """The file of a capture; of those that other tests edit, what these do."""
+    short = {real: name for name, real in REAL.items()}
+    if path in NSYS and name_of(path) in short:
+        return unedited(short[name_of(path)])
+    out = folder() / f"{path.parent.name}-{path.name}".removesuffix(path.suffix)
+    read = gzip.decompress if path.suffix == ".gz" else lzma.decompress
+    out.write_bytes(read(path.read_bytes()))
+    return out
+
+
+@cache
+def window(path: Path) -> Window:
+    with open_trace(unpacked(path)) as trace:
         a = Analysis(trace)
-        return (a.window.start, a.window.end), a.host_window
+        ends = a.steps.gpu_end[a.window_steps]
+        times = step_times(a) if len(ends) else np.ones(1)
+        gpu, zero = (a.window.start, a.window.end), trace.capture.zero_ns or 0
+        return Window(gpu, a.host_window, zero, tuple(ends.tolist()), tuple(times.tolist()))
 
 
-def spread(name: str) -> float:
-    """How far the longest step lies from the mean, relative, over the number of steps."""
-    with open_trace(unedited(name)) as trace:
-        times = step_times(Analysis(trace))
-        return float(np.abs(times / times.mean() - 1).max() / (len(times) - 1))
+def again(path: Path, out: Path, times: int, *, later: int = 0, end: int | None = None) -> Diagnosis:
+    """The diagnosis of the window so many times in a row, `later` by so many ns, up to `end`."""
+    own = window(path)
+    gpu = own.gpu[0], end or own.gpu[1]
+    if unpacked(path).suffix == ".json":
+        document = json.loads(unpacked(path).read_text())
+        v.window_again(gpu, own.host, own.zero, times)(document)
+        v.shifted(later / 1_000)(document)
+        out = out.with_suffix(".json")
+        out.write_text(json.dumps(document))
+    else:
+        shutil.copyfile(unpacked(path), out)
+        db = sqlite3.connect(out)
+        db.execute("pragma synchronous = off")  # no test survives a loss of power
+        with db:
+            e.window_again(gpu, own.host, times)(db)
+            e.shifted(later)(db)
+        db.close()
+    found = diagnosed(out)
+    out.unlink()
+    return found
 
 
 def test_all_captures_are_repeated_or_listed_with_the_reason() -> None:
-    files = {p.name.split(".")[0] for folder in (EXAMPLES, DATA) for p in folder.glob("*.sqlite.xz")}
-    prefill_is_one_step, nothing_to_repeat = "prefill8b_bs4", "no_gpu_work"
-    assert files == set(REAL.values()) | {prefill_is_one_step, nothing_to_repeat}
+    files = {name_of(p) for at in (EXAMPLES, DATA) for p in (*at.glob("*.sqlite.xz"), *at.glob("*.json.gz"))}
+    held = {name_of(p.values[0]) for p in EACH}
+    assert files <= held | EXCEPT.keys() | set(ONE_STEP)
+    assert {name_of(p) for p in PAIRS.glob("*/*.json.xz")} <= held
 
 
 def main_gains(d: Diagnosis) -> dict[str, float]:
@@ -74,40 +175,37 @@ TIMES = [5, pytest.param(2, marks=pytest.mark.slow), pytest.param(24, marks=pyte
 
 
 @pytest.mark.parametrize("times", TIMES)
-@pytest.mark.parametrize("name", NAMES)
-def test_a_repeated_window_gives_the_same_answer(name: str, times: int, tmp_path: Path) -> None:
-    once, again = (
-        after(name, e.window_again(*window(name), n), tmp_path / f"{n}.sqlite") for n in (1, times)
-    )
-    few = len(step_parts(name)) <= 3  # the first step of the first window has none before it
-    same(once, again, step=0.05 if few else STEP, gain=0.05 if few else GAIN)
+@pytest.mark.parametrize("path", EACH)
+def test_a_repeated_window_gives_the_same_answer(path: Path, times: int, tmp_path: Path) -> None:
+    """The first step of the first window has none before it, from which it could be timed: it counts only in
+    the windows behind it."""
+    once, more = (again(path, tmp_path / f"{n}.sqlite", n) for n in (1, times))
+    first = 0.05 if len(window(path).times) <= 3 else window(path).spread
+    if name_of(path) in AHEAD:  # the step alone
+        assert more.inputs[0].untraced_step_ms is not None
+        assert once.inputs[0].untraced_step_ms is not None
+        assert more.inputs[0].untraced_step_ms.mid == pytest.approx(
+            once.inputs[0].untraced_step_ms.mid, rel=STEP + first
+        )
+        return
+    same(once, more, step=STEP + first, gain=GAIN + first)
 
 
-def step_parts(name: str) -> range:
-    return range(before(name).inputs[0].steps or 0)
+@pytest.mark.parametrize("path", EACH)
+def test_a_shifted_window_gives_the_same_answer(path: Path, tmp_path: Path) -> None:
+    once = again(path, tmp_path / "once.sqlite", 1)
+    same(once, again(path, tmp_path / "later.sqlite", 1, later=90_000 * e.MS), step=1e-6, gain=1e-3)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_shifted_window_gives_the_same_answer(name: str, tmp_path: Path) -> None:
-    once = after(name, e.window_again(*window(name), 1), tmp_path / "once.sqlite")
-    shifted = e.both(e.window_again(*window(name), 1), e.shifted(90_000 * e.MS))
-    same(once, after(name, shifted, tmp_path / "later.sqlite"), step=1e-6, gain=1e-3)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_window_without_its_last_step_differs_by_no_more_than_steps_do(name: str, tmp_path: Path) -> None:
-    with open_trace(unedited(name)) as trace:
-        a = Analysis(trace)
-        count, ends = a.step_count, a.steps.gpu_end[a.window_steps]
-    if count < 4:
+@pytest.mark.parametrize("path", EACH)
+def test_a_window_without_its_last_step_differs_by_no_more_than_steps_do(path: Path, tmp_path: Path) -> None:
+    own = window(path)
+    if len(own.ends) < 4:
         pytest.skip("too few steps to leave one out")
-    (start, _), host = window(name)
-    cut = (start, int(ends[-2])), host
     was, now = (
-        after(name, e.window_again(*w, 1), tmp_path / f"{i}.sqlite")
-        for i, w in enumerate((window(name), cut))
+        again(path, tmp_path / f"{i}.sqlite", 1, end=end) for i, end in enumerate((None, own.ends[-2]))
     )
-    same(was, now, step=max(STEP, 2 * spread(name)), gain=max(GAIN, 2 * spread(name)))
+    same(was, now, step=max(STEP, 2 * own.spread), gain=max(GAIN, 2 * own.spread))
 
 
 # ------------------------------------------------- windows that are too long to be replayed whole
@@ -132,7 +230,7 @@ def requests(times: int) -> Machine:
 @pytest.mark.parametrize("times", [24, pytest.param(60, marks=pytest.mark.slow)])
 def test_steps_of_several_phases_and_sizes_count_as_in_the_window(times: int, tmp_path: Path) -> None:
     """Ten rounds are replayed whole, and of 24 a part."""
-    few, many = (diagnosed(requests(n), make(tmp_path, n)) for n in (10, times))
+    few, many = (diagnosed_script(requests(n), make(tmp_path, n)) for n in (10, times))
     same(few, many)
 
 
