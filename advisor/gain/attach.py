@@ -46,6 +46,26 @@ def fix_of(finding: Finding) -> Fix | None:
     return make_fix(gain.what_if, gain.params, finding.code, finding.cause)
 
 
+def replayer_of(
+    a: Analysis,
+    weight_bytes: int | None = None,
+    limit: int = limits.DIAGNOSIS_OPS,
+    unprofiled_ns: float | None = None,
+    logged_ns: float | None = None,
+) -> Replayer:
+    """The replays from which a report and a what-if of the same capture estimate. `unprofiled_ns` is the step
+    time of a run without the profiler, as given by the user. Else the one that the engine logged
+    (`logged_ns`) is taken if it lies in the range estimated for the step without the profiler; any other is
+    of another load. Raises NoReplay."""
+    replayer = Replayer(a, weight_bytes, limit, unprofiled_ns)
+    if unprofiled_ns is not None or logged_ns is None or replayer.excerpt.of != "step":
+        return replayer
+    estimated = replayer.untraced_ms()
+    if estimated.low <= logged_ns / 1e6 <= estimated.high:
+        return Replayer(a, weight_bytes, limit, logged_ns, BY_LOG)
+    return replayer
+
+
 class Gains:
     """Estimates for the findings of one capture; every replay is done once."""
 
@@ -57,17 +77,11 @@ class Gains:
         unprofiled_ns: float | None = None,
         logged_ns: float | None = None,
     ) -> None:
-        """`unprofiled_ns` is the step time of a run without the profiler, as given by the user. Else the one
-        that the engine logged (`logged_ns`) is taken if it lies in the range estimated for the step without
-        the profiler; any other is of another load."""
+        """Step times as of :func:`replayer_of`."""
         self._why: str | None = None
         self._replayer: Replayer | None = None
         try:
-            self._replayer = Replayer(a, weight_bytes, limit, unprofiled_ns)
-            estimated = self.untraced if unprofiled_ns is None and logged_ns is not None else None
-            if logged_ns and estimated and estimated.low <= logged_ns / 1e6 <= estimated.high:
-                self._replayer = Replayer(a, weight_bytes, limit, logged_ns, BY_LOG)
-                del self.untraced  # was the estimate
+            self._replayer = replayer_of(a, weight_bytes, limit, unprofiled_ns, logged_ns)
         except NoReplay as reason:
             self._why = str(reason)
         self._known: dict[object, Estimate | str] = {}

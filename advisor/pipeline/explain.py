@@ -26,12 +26,12 @@ from advisor.engine.reasons import STATES, Explainer, nearest_first, obstacle
 from advisor.engine.states import state_of, stopper
 from advisor.errors import InputError, RuleError, near
 from advisor.facts.catalog import CATALOGUE
-from advisor.gain.attach import combine
-from advisor.gain.estimate import Replayer
+from advisor.gain.attach import combine, replayer_of
 from advisor.gain.excerpt import NoReplay, recorded_times
 from advisor.gain.replay_ops import NoEstimate
 from advisor.gain.whatifs import SEE_LISTS, Fix, catalogue, make_fix, split_fix
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.load import logged_step_ns
 from advisor.model import explanation as m
 from advisor.model.facts import ASKED_BY, Fact, Scope
 from advisor.model.findings import Finding, Input, Tool, named
@@ -274,9 +274,11 @@ def answer(
     weight_bytes: int | None = None,
     unprofiled_ns: float | None = None,
 ) -> m.WhatIfReport:
-    """Predicted step time with the fixes applied in order. Raises InputError if no estimate is possible."""
+    """Predicted step time with the fixes applied in order, from the same step as a diagnosis has: the given
+    one, the logged one or the estimate. Raises InputError if no estimate is possible."""
     try:
-        replayer = Replayer(a, weight_bytes, unprofiled_ns=unprofiled_ns)
+        logged_ns = logged_step_ns(a)
+        replayer = replayer_of(a, weight_bytes, unprofiled_ns=unprofiled_ns, logged_ns=logged_ns)
         found = combine(replayer, fixes)
     except (NoReplay, NoEstimate) as reason:
         raise InputError(f"{source.path}: no estimate: {reason}") from None

@@ -250,6 +250,22 @@ def test_the_log_of_the_server_tells_the_step_without_the_profiler(tmp_path: Pat
     assert any("ms, by the log" in text for text in found.findings[0].gain.assumptions)  # type: ignore[union-attr]
 
 
+def test_a_what_if_beside_a_log_states_what_the_report_states(tmp_path: Path) -> None:
+    wide = advisor.diagnose(committed("decode_eager_bs1")).inputs[0].untraced_step_ms
+    assert wide is not None
+    found = beside(tmp_path, Moment(running=2, output=2 * 1000 / ((wide.low + wide.mid) / 2)))
+    first = found.findings[0]
+    assert first.gain is not None
+    options = advisor.Options(log=tmp_path / "server.log")
+    asked = advisor.whatif(committed("decode_eager_bs1"), first.code, options)
+    assert asked.step_before_ms == first.gain.step_before_ms == found.inputs[0].untraced_step_ms
+    assert asked.step_after_ms == first.gain.step_after_ms
+    assert asked.speedup == first.gain.speedup
+    assert any("ms, by the log" in text for text in asked.assumptions)
+    alone = advisor.whatif(committed("decode_eager_bs1"), first.code)
+    assert alone.step_before_ms == wide
+
+
 def test_drafted_tokens_make_several_tokens_of_one_step(tmp_path: Path) -> None:
     wide = advisor.diagnose(committed("decode_eager_bs1")).inputs[0].untraced_step_ms
     assert wide is not None
