@@ -164,8 +164,8 @@ def test_larger_batches_of_replayed_graphs() -> None:
 
 
 def test_ranges_lie_around_a_step_whose_middle_leaves_the_profilers_part_out() -> None:
-    """Copies from pageable memory beside a graph: without its copy the step was measured at 2.23 ms, with it at
-    10.42, and 3.46 with a pinned source. Of the traced step the profiler held 0.79 ms."""
+    """Copies from pageable memory beside a graph: without its copy the step was measured at 2.23 ms, with it
+    at 10.42, and 3.46 with a pinned source. Of the traced step the profiler held 0.79 ms."""
     with open_trace(EXAMPLES / "decode_h2d_pageable.sqlite.xz") as trace:
         r = Replayer(Analysis(trace))
         untraced = r.untraced_ms()
