@@ -14,6 +14,7 @@ from advisor.metrics.intervals import EMPTY, Coverage, Spans, clip, gaps, inters
 from advisor.metrics.sharing import alone
 from advisor.model.arrays import Array
 from advisor.ranks.align import UNKNOWN, RankRows
+from advisor.ranks.clocks import on_common_clock
 from advisor.ranks.match import between_stages, of_kinds
 
 #: Ranks that compute together for this share of the time of the one that computes less are one stage.
@@ -23,6 +24,9 @@ _TOGETHER = 0.5
 _ALONE, _TAKES_PART = 0.8, 0.05
 #: Turns that a stage has at least, and for each of its steps.
 _TURNS, _OF_STEPS = 3, 0.5
+#: The token comes back through the hosts if most of the idle time (this share) ends within this share of it,
+#: or this long, after a piece of another stage.
+_MOSTLY, _SOON, _SOON_NS = 0.8, 0.1, 100_000
 #: A shorter pause between kernels ends no turn.
 _PAUSE_NS = 20_000
 
@@ -45,27 +49,82 @@ class Stages(Struct, frozen=True):
 def find_stages(ranks: Sequence[RankRows], *, one_clock: bool) -> Stages:
     """By turns in which the ranks compute, else by transfers whose ends they share; `one_clock` says that
     the captures count from one moment."""
+    ranks, one_clock = on_common_clock(ranks, one_clock)
     turns = _turns(ranks, one_clock)
     wait = between_stages(ranks, one_clock=one_clock, known=turns is not None)
     if turns is not None:  # what a stage does beside computing is waited for as well
         wait = [np.maximum(own, w) for own, w in zip(turns.wait, wait, strict=True)]
     exposed = [int(np.minimum(r.exposed, np.maximum(w, 0)).sum()) for r, w in zip(ranks, wait, strict=True)]
     if turns is None:
-        return Stages(tuple(wait), tuple(exposed), None)
+        returns = _returns(ranks, one_clock) if any(bool((w != UNKNOWN).any()) for w in wait) else None
+        if returns is None:
+            return Stages(tuple(wait), tuple(exposed), None)
+        both = zip(exposed, returns.waited, strict=True)
+        return Stages(tuple(wait), tuple(e + w for e, w in both), returns.of_idle)
     waited = tuple(max(pair) for pair in zip(turns.waited, exposed, strict=True))
     return replace(turns, wait=tuple(wait), waited=waited)
 
 
-def _turns(ranks: Sequence[RankRows], one_clock: bool) -> Stages | None:
-    """The waiting of ranks that send to each other and of which one stage at a time computes."""
+def _returns(ranks: Sequence[RankRows], one_clock: bool) -> Stages | None:
+    """The waiting of ranks whose idle time, outside of transfers, ends just after another stage has computed
+    a piece: its result reaches them through the hosts. Several batches are then in flight, but fewer than
+    there are stages. None if no rank waits so."""
+    common = _common(ranks, one_clock)
+    if common is None:
+        return None
+    zero, low, high = common
+    busy = [Spans(r.busy.start + z, r.busy.end + z) for z, r in zip(zero, ranks, strict=True)]
+    # What a stage computes for one batch ends with a pause or with the begin of its next transfer.
+    done = [
+        np.sort(np.concatenate((b.end, (r.start + z)[sent])))
+        for r, z, b, sent in zip(ranks, zero, busy, of_kinds(ranks, POINT_TO_POINT), strict=True)
+    ]
+    waited, bare, of_bare = [], 0, 0
+    for rank, (r, z) in enumerate(zip(ranks, zero, strict=True)):
+        idle = gaps(clip(busy[rank], low, high), low, high)
+        without = subtract(idle, union(r.start + z, r.start + r.duration + z))
+        long = without.end - without.start > _PAUSE_NS
+        without = Spans(without.start[long], without.end[long])
+        others = [d for k, d in enumerate(done) if k != rank and len(busy[k])]
+        mine = len(busy[rank]) and any(_ends_with(without, other) for other in others)
+        bare += without.total
+        of_bare += without.total if mine else 0
+        held = without.total if mine else 0
+        waited.append(round(held * (r.window[1] - r.window[0]) / (high - low)))
+    if not of_bare:
+        return None
+    return Stages((), tuple(waited), of_bare / max(bare, 1))
+
+
+def _ends_with(idle: Spans, done: Array) -> bool:
+    """Whether most of these idle spans end just after another stage is `done` with a piece inside them."""
+    if len(idle) < _TURNS:
+        return False
+    at = np.searchsorted(done, idle.end, "right") - 1
+    ended = np.where(at >= 0, done[np.maximum(at, 0)], idle.start)
+    length = idle.end - idle.start
+    late = (ended < idle.start) | (idle.end - ended > np.maximum(_SOON * length, _SOON_NS))
+    return bool(length[late].sum() <= (1 - _MOSTLY) * idle.total)
+
+
+def _common(ranks: Sequence[RankRows], one_clock: bool) -> tuple[list[int], int, int] | None:
+    """The zero of each rank's clock on a common one, and the window that all share, of ranks that send to
+    each other; None without such ranks, clock or window."""
     sends = of_kinds(ranks, POINT_TO_POINT)
     if sum(bool(s.any()) for s in sends) < 2 or (not one_clock and any(r.zero is None for r in ranks)):
         return None
     zero = [0 if one_clock else r.zero or 0 for r in ranks]
     low = max(z + r.window[0] for z, r in zip(zero, ranks, strict=True))
     high = min(z + r.window[1] for z, r in zip(zero, ranks, strict=True))
-    if high <= low:
+    return (zero, low, high) if high > low else None
+
+
+def _turns(ranks: Sequence[RankRows], one_clock: bool) -> Stages | None:
+    """The waiting of ranks that send to each other and of which one stage at a time computes."""
+    common = _common(ranks, one_clock)
+    if common is None:
         return None
+    (zero, low, high), sends = common, of_kinds(ranks, POINT_TO_POINT)
     busy = [
         clip(Spans(r.busy.start + z, r.busy.end + z), low, high) for z, r in zip(zero, ranks, strict=True)
     ]

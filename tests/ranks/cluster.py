@@ -108,9 +108,16 @@ class Cluster:
 
     def told(self, rank: int, by: int, us: float = 30) -> None:
         """The host of `rank` does nothing until a message of `by` reaches it, `us` after that one sent it."""
-        sent = self.machines[by].now + self._zero[by] + us
+        self.told_at(rank, self.sent(by), us)
+
+    def sent(self, by: int) -> float:
+        """When the host of a rank sends a message now, us of true time."""
+        return self.machines[by].now + self._zero[by]
+
+    def told_at(self, rank: int, sent: float, us: float = 30) -> None:
+        """The same of a message that was sent then."""
         machine = self.machines[rank]
-        machine.now = max(machine.now, sent - self._zero[rank])
+        machine.now = max(machine.now, sent + us - self._zero[rank])
 
     def collective(
         self,

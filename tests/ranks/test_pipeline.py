@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,69 @@ def test_two_stages_whatever_one_takes(tmp_path: Path, stage_us: float, through_
     first = d.findings[0]
     assert (first.cause, first.severity) == ("pipeline-bubbles", "high")
     assert first.share == pytest.approx(0.5, abs=0.1)
+    assert NOT_ITS_OWN.isdisjoint(f.cause for f in d.findings if f.severity != "info")
+
+
+def in_flight(
+    batches: int, stage_us: float, *, own_us: float = 0, stages: int = 4, **options: Any
+) -> Cluster:
+    """So many batches, each of which comes back to the first stage through the hosts, which then works for
+    `own_us` on it."""
+    made, last, back = Cluster(stages, **options), stages - 1, dict[int, float]()
+    draw = random.Random(1)
+    for i in range(12):
+        with made.step(f"decode_step {i}"):
+            for batch in range(batches):
+                if batch in back:
+                    made.told_at(0, back[batch])
+                if own_us:
+                    made.machines[0].wait()
+                    made.host({0: own_us})
+                for stage in range(stages):
+                    if stage:
+                        made.collective(SEND_RECV, 3, members=(stage - 1, stage))
+                    for _ in range(LAYERS):
+                        made.machines[stage].launch(GEMM, stage_us / LAYERS * draw.uniform(0.97, 1.03))
+                made.machines[last].read_back()
+                back[batch] = made.sent(last)
+    return made
+
+
+@pytest.mark.parametrize("stage_us", [360, 3_000])
+@pytest.mark.parametrize(("batches", "severity"), [(2, "high"), (3, "medium")])
+def test_fewer_batches_in_flight_than_stages(
+    tmp_path: Path, batches: int, severity: str, stage_us: float
+) -> None:
+    """The tokens come back through the hosts: the first stage makes no call until one is there."""
+    d = diagnosed(in_flight(batches, stage_us).write(tmp_path))
+    first = d.findings[0]
+    assert (first.cause, first.severity) == ("pipeline-bubbles", severity)
+    assert first.share == pytest.approx(1 - batches / 4, abs=0.02)
+    assert NOT_ITS_OWN.isdisjoint(f.cause for f in d.findings if f.severity != "info")
+
+
+@pytest.mark.parametrize("stage_us", [360, 3_000])
+def test_batches_for_all_stages_that_come_back_through_the_hosts(tmp_path: Path, stage_us: float) -> None:
+    """The healthy partner."""
+    d = diagnosed(in_flight(4, stage_us).write(tmp_path))
+    assert {"pipeline-bubbles", "host-gap", "rank-arrival-skew"}.isdisjoint(causes(d))
+
+
+def test_a_first_stage_whose_host_works_on_each_batch(tmp_path: Path) -> None:
+    """The near miss: enough batches are in flight, and what the others wait for is the first host."""
+    d = diagnosed(in_flight(4, 3_000, own_us=2_000).write(tmp_path))
+    assert d.findings[0].cause == "host-gap"
+    assert d.findings[0].scope.rank == 0
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+@pytest.mark.parametrize("apart_us", [15, 60, 500, 5_000])
+def test_clocks_of_nodes_that_are_apart(tmp_path: Path, batches: int, apart_us: float) -> None:
+    errors = {1: 0.6 * apart_us, 2: apart_us, 3: apart_us}
+    d = diagnosed(in_flight(batches, 3_000, clock_errors_us=errors).write(tmp_path))
+    first = d.findings[0]
+    assert (first.cause, first.severity) == ("pipeline-bubbles", "high")
+    assert first.share == pytest.approx(1 - batches / 4, abs=0.02)
     assert NOT_ITS_OWN.isdisjoint(f.cause for f in d.findings if f.severity != "info")
 
 
