@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from advisor.compare import comparability, differences
+from advisor.compare import comparability, differences, values
 from advisor.compare.change_facts import COMPARISON, Judgement, RuleOptions, judge, parameter
 from advisor.compare.sides import (
     Side,
@@ -25,7 +25,15 @@ from advisor.compare.statistics import Change, Noise, mean_change, noise_of, typ
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.verb_files import limit
 from advisor.model.arrays import nearest_rank
-from advisor.model.comparison import Comparability, Comparison, PhaseChange, SideDoc, StepTimes, Verdict
+from advisor.model.comparison import (
+    Comparability,
+    Comparison,
+    PhaseChange,
+    Reason,
+    SideDoc,
+    StepTimes,
+    Verdict,
+)
 from advisor.model.facts import Scope
 from advisor.model.numbers import megahertz, milliseconds, percent
 
@@ -59,6 +67,9 @@ class Measured(Struct, frozen=True):
 
 def compare(before: Side, after: Side, options: RuleOptions | None = None) -> Comparison:
     """The comparison of two sides. Raises RuleError for bad rules or parameters."""
+    kinds = values.kind_of(before), values.kind_of(after)
+    if any(kinds):
+        return _without_steps(before, after, kinds, options or RuleOptions())
     before, after, divided = in_equal_steps(before, after)
     phases = paired(before, after)
     alike = comparability.judge(before, after, phases)
@@ -100,6 +111,36 @@ def compare(before: Side, after: Side, options: RuleOptions | None = None) -> Co
         notes=(*divided, *host, *_notes(before, after, changes, judged, gate), *doubts),
         doubts=doubts,
         **judged.parts(),
+    )
+
+
+def _without_steps(
+    before: Side, after: Side, kinds: tuple[str | None, str | None], options: RuleOptions
+) -> Comparison:
+    """The comparison of logs, samples or printed tables."""
+    found = values.value_changes(before, after) if kinds[0] == kinds[1] else ()
+    verdict: Verdict = "not-comparable"
+    reasons: tuple[Reason, ...] = ()
+    if kinds[0] is None or kinds[0] != kinds[1]:
+        held = " and ".join(kind or "captures" for kind in kinds)
+        summary = f"Not comparable: the sides hold {held}."
+    else:
+        gate = parameter("comparison", *_GATE, options)
+        verdict, summary, reasons = values.judged(kinds[0], before, after, found, gate)
+    one = bool(found) and all(c.before == c.after for c in found)
+    doubts = ("all values are equal: this is perhaps one recording compared with itself",) if one else ()
+    judged = judge(FactWriter(COMPARISON), "comparison", options, {})
+    return Comparison(
+        tool=judged.tool,
+        before=side_doc(before),
+        after=side_doc(after),
+        verdict=verdict,
+        summary=summary,
+        comparability=Comparability(score=float(verdict != "not-comparable"), reasons=reasons),
+        values=found,
+        changes=differences.finding_changes(before, after),
+        notes=doubts,
+        doubts=doubts,
     )
 
 

@@ -41,7 +41,7 @@ class Kernel:
 def same_steps(one: Diagnosis, other: Diagnosis) -> bool:
     """True for diagnoses of one recording: the same step times to the last digit."""
     times = [[p.times_ms for p in d.work.phases] for d in (one, other) if d.work is not None]
-    return len(times) == 2 and bool(times[0]) and times[0] == times[1]
+    return len(times) == 2 and any(times[0]) and times[0] == times[1]
 
 
 @dataclass

@@ -323,8 +323,19 @@ class Factor(Data):
     source: Text
 
 
+class ComparedValue(Data):
+    """A fact by which recordings without steps are compared: the words for it, which way is good, and whether
+    it has to be alike on both sides."""
+
+    fact: Text
+    what: Text
+    better: Literal["lower", "higher"] | None = None
+    alike: bool = False
+
+
 class ComparisonFile(File):
     limits: dict[Key, Limit]
+    values: list[ComparedValue]
     context: dict[Text, Literal["fixed", "bounded"]]
     factors: dict[Key, Factor]
 
@@ -336,6 +347,11 @@ def _comparison() -> ComparisonFile:
 
 def limit(name: str) -> float:
     return _comparison().limits[name].value
+
+
+def compared_values() -> list[ComparedValue]:
+    """By what recordings without steps are compared, the most telling first."""
+    return _comparison().values
 
 
 def read_of_context(operation: str) -> str:

@@ -198,6 +198,26 @@ class GainCheck(Named):
     outcome: Literal["as predicted", "less than predicted", "more than predicted", "no effect", "not applied"]
 
 
+class ValueChange(Frozen):
+    """A value that both sides measured themselves, without steps: a number of a server's load, of samples, or
+    with `row` the time of a row of a printed table. `better` says which way is good; one with `alike` has to
+    be alike on both sides for a verdict."""
+
+    name: str
+    what: str
+    unit: str
+    before: float | None = None
+    after: float | None = None
+    better: Literal["lower", "higher"] | None = None
+    alike: bool = False
+    row: bool = False
+
+    @property
+    def change(self) -> float | None:
+        """After over before, less 1; None if a side lacks it or was 0."""
+        return self.after / self.before - 1 if self.before and self.after is not None else None
+
+
 class Comparison(Tabular):
     schema_version: int = SCHEMA_VERSION
     kind: Literal["comparison"] = "comparison"
@@ -212,6 +232,8 @@ class Comparison(Tabular):
     contributions: tuple[Contribution, ...] = ()
     operations: tuple[OperationChange, ...] = ()
     calls: tuple[CallChange, ...] = ()
+    #: Of recordings without steps.
+    values: tuple[ValueChange, ...] = ()
     changes: tuple[FindingChange, ...] = ()
     checks: tuple[AdviceCheck, ...] = ()
     gains: tuple[GainCheck, ...] = ()

@@ -36,8 +36,12 @@ def comparison(doc: m.Comparison, verbosity: int = 0) -> Iterator[Block]:
     yield from sides(("before", doc.before), ("after", doc.after), verbosity=verbosity)
     yield Paragraph(doc.summary, strong=True)
     yield from (Labelled("note", note) for note in doc.notes)
-    yield from comparable(doc.comparability, verbosity)
     limit = None if verbosity > 0 else ROWS
+    if not doc.phases:  # logs, samples and printed tables
+        yield from _values(doc.values, limit)
+        yield from _findings(doc.changes, verbosity)
+        return
+    yield from comparable(doc.comparability, verbosity)
     yield from _phases(doc.phases)
     if doc.verdict == "not-comparable" and verbosity <= 0:
         yield Labelled("", "Budget, operations, calls and findings of both sides: -v")
@@ -115,6 +119,29 @@ def _phases(phases: tuple[m.PhaseChange, ...]) -> Iterator[Block]:
     for p in phases if len(phases) > 1 else ():
         why = p.why.partition("; ")[0]
         yield Labelled(p.phase, f"{p.verdict}{f': {why}' if why else ''}")
+
+
+def _values(values: tuple[m.ValueChange, ...], limit: int | None) -> Iterator[Block]:
+    """What both sides measured themselves; then the rows of printed tables."""
+    if not values:
+        return
+    yield Heading("Values", "what both sides hold")
+    for row, heads in (
+        (False, ("value", "before", "after", "change")),
+        (True, ("row", "before", "after", "")),
+    ):
+        rows: list[tuple[Cell, ...]] = [
+            (
+                v.what,
+                *("-" if x is None else value_text(x, v.unit) for x in (v.before, v.after)),
+                change(v.before or 0.0, v.after or 0.0),
+            )
+            for v in values
+            if v.row == row
+        ]
+        if rows:
+            kept, more = first(rows, limit if row else None)
+            yield Grid(heads, kept, more)
 
 
 def span(value: Span | None) -> str:

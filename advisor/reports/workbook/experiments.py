@@ -38,6 +38,10 @@ def _fact(check: Any, value: Cell) -> Number:
     return Number(value, fact_unit(check.verify.fact, check.unit))
 
 
+def _number(value: float | None, unit: str) -> Number | None:
+    return None if value is None else Number(value, unit)
+
+
 def _known(name: str) -> Any:
     return lambda side: getattr(side[1], name) or UNKNOWN
 
@@ -67,6 +71,14 @@ SIDES = (
     Column("serving engine", 14, _known("serving_engine")),
     Column("steps", 9, lambda s: s[1].steps),
     Column("GPU busy", 11, lambda s: s[1].busy_share, "ratio"),
+)
+#: Of recordings without steps.
+VALUES = (
+    Column("value", 26, "what"),
+    Column("before", 30, lambda v: _number(v.before, v.unit)),
+    Column("after", 22, lambda v: _number(v.after, v.unit)),
+    Column("change", 22, "change"),
+    Column("better", 14, "better"),
 )
 OPERATIONS = (
     Column("operation", 40, "operation"),
@@ -194,6 +206,13 @@ def _sheet(book: Workbook, name: str, title: str = "", note: str = "") -> Sheet:
 
 
 def _comparison(book: Workbook, summary: Sheet, doc: m.Comparison) -> None:
+    if not doc.phases:
+        summary.heading("Values", "what both sides hold")
+        _signed(summary.records(VALUES, doc.values), "change")
+        _sides(summary, ("before", doc.before), ("after", doc.after))
+        note = "a finding is gone only where its rule could be judged again"
+        _sheet(book, "Findings", note=note).records(FINDINGS, doc.changes, **_ALL)
+        return
     rows = []
     for p in doc.phases:
         rows += [(p, "typical (median)", "median_ms", p.typical), (p, "mean", "mean_ms", p.mean)]
