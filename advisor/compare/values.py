@@ -30,7 +30,8 @@ def _kind(diagnosis: Diagnosis) -> str | None:
     if method in (LOAD, SUMS):
         return method
     known = {f.name: f.value for f in diagnosis.facts}
-    return SAMPLES if known.get("capture.sample_count") and known.get("activity.work_recorded") is False else None
+    unworked = known.get("activity.work_recorded") is False and method is None
+    return SAMPLES if known.get("capture.sample_count") and unworked else None
 
 
 def value_changes(before: Side, after: Side) -> tuple[ValueChange, ...]:

@@ -13,6 +13,7 @@ import pytest
 import advisor
 from advisor.cli.main import main
 from advisor.pipeline import unprofiled
+from advisor.recording import load
 from advisor.sources.serving.metrics_text import read_metrics
 from tests.recording.conftest import Made
 from tests.recording.servers import Engine, Standin
@@ -182,18 +183,32 @@ def test_where_a_command_listens(command: str, port: int | None) -> None:
     assert unprofiled.port_of(command.split()) == port
 
 
+class Counting(Standin):
+    """A server whose time goes on by 50 ms whenever it is asked, however long the test takes."""
+
+    def time_ns(self) -> int:
+        return len(self.asked) * 50_000_000
+
+    @property
+    def steps(self) -> float:
+        return self.time_ns() / 1e6 / self.engine.step_ms
+
+
 def test_metrics_of_a_server_are_read_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unprofiled, "_SCRAPE_S", 0.05)
-    standin = Standin(Engine(running=8, step_ms=1.0))
+    """Eight requests get a token each millisecond."""
+    standin = Counting(Engine(running=8, step_ms=1.0))
+    monkeypatch.setattr(unprofiled, "_SCRAPE_S", 0.01)
+    monkeypatch.setattr(load, "time_ns", standin.time_ns)
     file = tmp_path / "metrics.txt"
     try:
         with unprofiled.Watching(["vllm", "serve", "M", "--port", standin.url.rpartition(":")[2]], file):
-            time.sleep(0.8)
+            while len(standin.asked) < 5:
+                time.sleep(0.01)
     finally:
         standin.close()
     rows = read_metrics(file.read_text()).rows
     assert {row["running"] for row in rows} == {8}
-    assert rows[-1]["output_per_s"] == pytest.approx(8000, rel=0.1)
+    assert rows[-1]["output_per_s"] == pytest.approx(8000)
     with unprofiled.Watching(["python3", "x.py"], tmp_path / "none.txt"):
         pass
     assert not (tmp_path / "none.txt").exists()
