@@ -183,7 +183,7 @@ def finding_of(
             Alternative(
                 action=item.id,
                 text=_action(inference, spec, item, sure, scope),
-                condition=None if sure else item.if_unknown,
+                condition=_condition(item, sure),
                 effort=item.effort,
                 what_if=None if item.gain is None else item.gain.what_if,
                 gain=_asked(item.gain),
@@ -246,7 +246,7 @@ def _advice(inference: Inference, rule: CompiledRule, scope: Scope) -> tuple[Adv
             now, unit = (None, "") if fact is None else (fact.value, fact.unit)
             verify = Verify(fact=asked.fact, expect=asked.expect, now=now, unit=unit)
         action = _action(inference, rule.spec, item, sure, scope)
-        condition = None if sure else item.if_unknown
+        condition = _condition(item, sure)
         advice = Advice(
             id=item.id,
             action=action,
@@ -261,8 +261,13 @@ def _advice(inference: Inference, rule: CompiledRule, scope: Scope) -> tuple[Adv
 
 def _action(inference: Inference, spec: RuleSpec, item: Action, sure: bool, scope: Scope) -> str:
     """The text of an action, behind its condition where the capture does not show whether that holds."""
-    text = worded(inference, spec, item.action, scope)
-    return text if sure else f"If {item.if_unknown}: {text}"
+    text, condition = worded(inference, spec, item.action, scope), _condition(item, sure)
+    return f"If {condition}: {text}" if condition else text
+
+
+def _condition(item: Action, sure: bool) -> str | None:
+    """What has to hold for an action and the capture does not show, in words."""
+    return " and ".join(filter(None, (None if sure else item.if_unknown, item.provided))) or None
 
 
 def applicable(

@@ -13,7 +13,7 @@ from advisor.engine.values import STEP_COUNT, Placeholder, Shown, render
 from advisor.model.explanation import Factor
 from advisor.model.facts import Fact, Scope
 from advisor.model.findings import ConditionDoc, Finding, Impact, Severity
-from advisor.model.gain import EFFORTS, LEAST, Advice, Alternative, Gain, Prediction, Ranking
+from advisor.model.gain import EFFORTS, LEAST, Advice, Alternative, Gain, Prediction, Ranking, share_saved
 from advisor.model.numbers import percent, perhaps_text
 from advisor.model.rules import Doubt, ImpactSpec, RuleSpec
 
@@ -25,6 +25,9 @@ PASSED_GUARD_FACTOR = 0.95
 MOST, LITTLE = 0.5, 0.02
 #: The judged base of a confidence counts as much as this many captures with a known answer.
 PRIOR = 6
+#: Advice that needs what no capture shows leads where the finding's fix saves less than this share of what it
+#: saves. Choice.
+LEADING_RATIO = 0.5
 #: Deductions from a confidence: for an estimate that may be anything, and for a step that may be all
 #: tracing.
 UNSURE = 0.1
@@ -202,7 +205,9 @@ def predicted(finding: Finding, prediction: Prediction) -> Finding:
 
     others = [o.replaced(gain=of(o.gain)) for o in finding.alternatives]
     advice = [a.replaced(gain=of(a.gain)) for a in finding.recommendations]
-    gain, advice = _largest_first(prediction.gain, [a for a in advice if _wins(a.gain)] or advice)
+    advice = [a for a in advice if _wins(a.gain)] or advice
+    perhaps = [a for a in advice if a.condition and a.gain is not None and a.gain.speedup is not None]
+    gain, advice = _largest_first(prediction.gain, [a for a in advice if a not in perhaps] or advice)
     others = [o for o in others if _wins(o.gain)]
     if better := _better(gain, advice, others):
         others.remove(better)
@@ -210,9 +215,10 @@ def predicted(finding: Finding, prediction: Prediction) -> Finding:
         first = Advice(id=better.action, action=better.text, effort=better.effort, gain=better.gain)
         assert better.gain is not None
         gain, advice = better.gain, [first, kept, *advice[1:]]
+    advice = _with_conditional(gain, advice, [a for a in perhaps if a not in advice])
     found = finding.replaced(gain=gain, recommendations=tuple(advice), alternatives=tuple(others))
-    perhaps = perhaps_text(gain)
-    doubt = f"The fix saves {perhaps}." if perhaps else prediction.doubt
+    unsure = perhaps_text(gain)
+    doubt = f"The fix saves {unsure}." if unsure else prediction.doubt
     return found.replaced(message=f"{found.message} {doubt}") if doubt else found
 
 
@@ -230,6 +236,15 @@ def _largest_first(gain: Gain, advice: Sequence[Advice]) -> tuple[Gain, list[Adv
         placed[i] = item
     first = placed[0].gain if placed else None
     return (gain if first is None or first.speedup is None else first), placed
+
+
+def _with_conditional(gain: Gain, advice: list[Advice], perhaps: list[Advice]) -> list[Advice]:
+    """The recommendations with those that `perhaps` apply: no capture shows whether they do. They lead only
+    where the finding's fix saves less than half as much, and come behind the first one otherwise."""
+    saved = 0.0 if gain.speedup is None else share_saved(gain.speedup.mid)
+    most = max((share_saved(a.gain.speedup.mid) for a in perhaps if a.gain and a.gain.speedup), default=0.0)
+    first = 0 if saved < LEADING_RATIO * most else 1
+    return [*advice[:first], *sorted(perhaps, key=_by_gain), *advice[first:]]
 
 
 def _by_gain(advice: Advice) -> tuple[float, int]:

@@ -113,6 +113,7 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
         "comm.exposed_ratio": exposed,
         "comm.blocking_ratio": blocking(a, device, found),
         "comm.waiting_known": known,
+        "comm.over_compute": time / budget.ns["compute"] if time > budget.ns["compute"] > 0 else None,
         "comm.overlap_ratio": hidden / max(time, 1),
         "comm.calls_per_step": len(found) / a.step_count if a.step_count else None,
         **transfer_facts(calls, waits, waits >= 0, exposed, window),

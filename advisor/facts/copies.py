@@ -101,6 +101,9 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     out |= {
         "copy.once_ratio": copies.ran(crosses)[1] / window if once else 0.0,
         "copy.exposed_ratio": budget.share("htod", "dtoh"),
+        "copy.over_compute": _over(
+            max(copies.ran(kind == way)[0] for way in (HTOD, DTOH)), budget.ns["compute"]
+        ),
         "copy.peer_exposed_ratio": copies.ran(kind == PTOP)[1] / window,
         "copy.dtod_busy_ratio": min(between / busy, 1.0),
         "copy.dtod_window_ratio": min(between / window, 1.0),
@@ -123,6 +126,11 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     out |= a.rates(device, counts)
     _places(a, out, at, kind)
     _classes(out, [copies.of_class(*one) for one in pairs(kind, host_side)])
+
+
+def _over(copied: int, compute: int) -> float | None:
+    """How many times as long as kernels run the copies of a direction take, if longer."""
+    return copied / compute if copied > compute > 0 else None
 
 
 def memset_facts(a: Analysis, device: int, out: FactWriter) -> None:

@@ -283,13 +283,14 @@ class VerifySpec(Strict):
 class Action(Strict):
     """`id` is the key by which serving engines list the options that carry the action out. Shown where all
     of `applies_when` holds, and where that is not known only if `if_unknown` has words for it: "If
-    `if_unknown`: `action`"."""
+    `if_unknown`: `action`". `provided` has words for what has to hold and no capture shows."""
 
     id: Kebab
     action: Prose
     effort: Literal["low", "medium", "high"]
     applies_when: Annotated[tuple[FactCondition, ...], Items, Field(max_length=6)] = ()
     if_unknown: Short | None = None
+    provided: Short | None = None
 
 
 class Recommendation(Action):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from advisor.model.facts import Cell
 from advisor.model.findings import NO_WORK, PACED, UNREADABLE, Advice, Diagnosis, Finding
-from advisor.model.gain import WORTH, ToDo, perhaps_saved
+from advisor.model.gain import WORTH, Gain, ToDo, perhaps_saved
 from advisor.model.numbers import (
     amount,
     digits,
@@ -116,6 +116,28 @@ def first_fix(finding: Finding) -> str:
     if finding.gain is not None and finding.gain.speedup is not None:
         known = tuple(a for a in known if a.verify and a.verify.fact != MISSING_RANKS) or known
     return fix(known[0]) if known else ""
+
+
+def otherwise(finding: Finding) -> str:
+    """The fix that the finding's gain is of, where another one leads: one without a number, or whose gain
+    holds under a condition that the capture does not show."""
+    first, *rest = _program_s(finding) or (None,)
+    if first is None or finding.gain is None or finding.gain.speedup is None or _is_of(finding.gain, first):
+        return ""
+    own = next((a for a in rest if _is_of(finding.gain, a)), None)
+    if own is None and first.condition and first.gain is not None:
+        own = next((a for a in rest if a.condition is None), None)
+    return fix(own) if own is not None else ""
+
+
+def _program_s(finding: Finding) -> tuple[Advice, ...]:
+    """Recommendations about the program, not about what to record."""
+    return tuple(a for a in finding.recommendations if a.verify is None or a.verify.fact != MISSING_RANKS)
+
+
+def _is_of(gain: Gain, advice: Advice) -> bool:
+    own = advice.gain
+    return own is not None and (own.what_if, own.params) == (gain.what_if, gain.params)
 
 
 def sentence(finding: Finding) -> str:
@@ -249,6 +271,8 @@ def _win(d: Diagnosis, first: Finding) -> str:
         return times_text(gain.speedup)
     before, after = milliseconds(gain.step_before_ms.mid), milliseconds(gain.step_after_ms.mid)
     text = f"{step} {before} → {after} ms, {times_text(gain.speedup)}"
+    if own := otherwise(first):
+        text = f"else {own}, {text}"
     return "; ".join(filter(None, (text, perhaps_text(gain))))
 
 
@@ -345,7 +369,8 @@ def _table(findings: Sequence[Finding], top: int | None, marked: bool) -> b.Grid
         share, saved = phrases.share_text(f) or "-", saves(f) or "-"
         on = f"rank {f.scope.rank}: " if f.scope.rank is not None and times[code] == 1 else ""
         behind = _behind(f, numbers)
-        rows.append((str(f.rank), f.severity, *state, name, share, saved, behind + on + first_fix(f)))
+        fixes = ", else ".join(filter(None, (first_fix(f), otherwise(f))))
+        rows.append((str(f.rank), f.severity, *state, name, share, saved, behind + on + fixes))
     heads = ("#", "severity", *(("state",) if marked else ()), "finding", "share", "saves", "do first")
     return b.Grid(heads, tuple(rows), len(times) - len(rows), wrapped=True)
 

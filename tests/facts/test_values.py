@@ -687,6 +687,17 @@ def reduced(count: int = 20) -> Export:
     return e
 
 
+def test_what_outlasts_the_kernels(tmp_path: Path) -> None:
+    """19 steps of 100 us in a product; collectives take 2,300 us, and copies up 150 us a step, down 20."""
+    e = reduced()
+    for i in range(20):
+        t, pinned = i * STEP, {"memory": "pinned", "bytes": 1 << 20}
+        e.copy(t + 40 * US, 2 * US, "HtoD", copy_start=t + 600 * US, copy_dur=150 * US, stream=8, **pinned)
+        e.copy(t + 44 * US, 2 * US, "DtoH", copy_start=t + 800 * US, copy_dur=20 * US, stream=8, **pinned)
+    base = built(e, tmp_path)
+    expect_values(base, {"comm.over_compute": 2_300 / 1_900, "copy.over_compute": 1.5})
+
+
 def test_collectives(tmp_path: Path) -> None:
     """19 steps with 100 us of communication each and 400 more in one; 50 of each are hidden."""
     base = built(reduced(), tmp_path)

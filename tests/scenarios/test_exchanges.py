@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from advisor.reports.summary import otherwise
+from tests.gain import scenes
 from tests.scenarios.machine import (
     ALL_REDUCE,
     DECODE_ATTENTION,
@@ -128,3 +130,23 @@ def test_layers_without_experts_between_those_with(tmp_path: Path) -> None:
     assert fact(d, "comm.exchange_part_ratio") == pytest.approx(128 / 328, rel=0.02)
     assert "alternate-half-batches" not in advice(d, "exposed-communication")
     assert "overlap-communication" in advice(d, "exposed-communication")
+
+
+@pytest.mark.parametrize(("kernel", "collective"), [(321, 486), (150, 400), (480, 120), (300, 290)])
+def test_collectives_that_outlast_the_kernels_are_to_move_less(
+    kernel: int, collective: int, tmp_path: Path
+) -> None:
+    """Beside each other the longer part sets the pace: where that is the collectives' one, moving less comes
+    first, and what overlapping wins is said beside it."""
+    export = scenes.kernels((scenes.GEMM, kernel), (scenes.NCCL, collective), step="decode_step")
+    d = diagnosed(export, tmp_path)
+    expect(d, "exposed-communication")
+    found = next(f for f in d.findings if f.cause == "exposed-communication")
+    assert found.gain is not None
+    assert found.gain.step_after_ms is not None
+    assert found.gain.step_after_ms.mid == pytest.approx((max(kernel, collective) + 2) / 1e3, rel=0.1)
+    longer = collective > kernel
+    program = [a for a in advice(d, "exposed-communication") if a != "give-all-ranks"]
+    assert program[0] == ("exchange-fewer-bytes" if longer else "overlap-communication")
+    assert ("set the pace" in found.message) == longer
+    assert otherwise(found) == ("overlap communication with compute" if longer else "")

@@ -102,6 +102,51 @@ def test_copies_end_with_the_longer_of_copies_and_kernels(tmp_path: Path) -> Non
     assert gain.step_after_ms.mid == pytest.approx(10.74, rel=0.05)
 
 
+def shards(kernel: int, name: str = "train_step") -> Machine:
+    """Eight layers, each behind 64 MiB of its weights, which take 1.34 ms to the device."""
+    m = Machine()
+    for i in range(6):
+        with m.step(f"{name} {i}"):
+            for _ in range(8):
+                m.copy("HtoD", 64 * MIB, gb_per_s=50)
+                m.layers(1, [(Kernel("gemm"), kernel)])
+            m.wait()
+    return m
+
+
+@pytest.mark.parametrize("name", ["train_step", "decode_step"])
+@pytest.mark.parametrize(
+    ("kernel", "first", "moved", "removed"),
+    [
+        (150, "keep-on-device", 10.74, 1.3),  # moving wins 10 %, leaving the data there 89 %
+        (300, "keep-on-device", 10.74, 2.5),
+        (900, "prefetch-on-copy-stream", 10.74, 7.3),  # 40 of 60 %
+        (2000, "prefetch-on-copy-stream", 16.1, 16.1),  # the near miss: the kernels take longer
+    ],
+)
+def test_moving_copies_leads_where_it_wins_half_of_leaving_them_out(
+    kernel: int, first: str, moved: float, removed: float, name: str, tmp_path: Path
+) -> None:
+    """Whether the weights fit on the device is not in the capture: what that would win is no promise."""
+    d = diagnosed(shards(kernel, name), tmp_path)
+    expect(d, "transfer-bound")
+    found = d.findings[0]
+    assert found.recommendations[0].id == first
+    assert found.gain is not None
+    assert found.gain.what_if == "overlap_copy"
+    assert found.gain.step_after_ms is not None
+    assert found.gain.step_after_ms.mid == pytest.approx(moved, rel=0.1)
+    (kept,) = (a for a in found.recommendations if a.id == "keep-on-device")
+    assert kept.condition is not None
+    assert "fits into GPU memory" in kept.condition
+    assert kept.gain is not None
+    assert kept.gain.step_after_ms is not None
+    assert kept.gain.step_after_ms.mid == pytest.approx(removed, rel=0.1)
+    longer = kernel < 1_340
+    assert ("set the pace" in found.message) == longer
+    assert ("copy-fewer-bytes" in [a.id for a in found.recommendations]) == longer
+
+
 def test_a_simulation_that_uploads_all_the_time_is_promised_nothing(tmp_path: Path) -> None:
     """What it uploads may be new in every step."""
     d = diagnosed(offloaded("simulation"), tmp_path)
