@@ -24,7 +24,7 @@ from advisor.engine.judge import (
     part_of,
     worded,
 )
-from advisor.engine.rank import holds_in, rank, without_repeats, worth_doing
+from advisor.engine.rank import holds_in, rank, without_repeats, without_sums, worth_doing
 from advisor.engine.states import heaviest_first, in_order, not_judged
 from advisor.engine.values import UNKNOWN, k_and
 from advisor.knowledge.facts import joined_tables
@@ -93,6 +93,7 @@ def conclude(
         ],
         rules.by_code,
     )
+    findings = rank(without_sums(findings), rules.by_code)
     if estimate is not None:
         findings = without_repeats(estimate(findings), rules.by_code, holds_in(inference))
         findings = rank(map(as_sure, findings), rules.by_code)

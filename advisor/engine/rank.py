@@ -35,6 +35,7 @@ from advisor.model.gain import (
     steadiness,
 )
 from advisor.model.numbers import percent, times
+from advisor.model.parts import IDLE
 from advisor.model.rules import Requirement, RuleSpec
 
 #: Severity from this share of the step saved on; below the last one, info.
@@ -256,6 +257,10 @@ def causes_behind(main: Sequence[Finding], most: int) -> list[str]:
     return list(causes)[1 : 1 + most]
 
 
+#: Kernels that hold this share of the time decide whether a program is fast.
+MOSTLY = 0.5
+
+
 def without_fault(
     options: Sequence[Choice] | None,
     load: str,
@@ -263,10 +268,12 @@ def without_fault(
     bound: str = "",
     of: Timed = "step",
     unowned: Mapping[str, float] | None = None,
+    unrated: Mapping[str, float] | None = None,
 ) -> str:
     """The verdict without a fault: possible improvements (`options`; None if nothing can be predicted
     from the `captures`), or how busy the GPU is (`load`); and what holds much of the step though no
-    finding above info is about it (`unowned`: its name and share)."""
+    finding above info is about it (`unowned`: its name and share), or is kernels of which no rate is known
+    (`unrated`, the largest first). Where those hold most of the time, that comes first."""
     yet = ", ".join(f"{name} ({percent(share)})" for name, share in (unowned or {}).items())
     if options:
         offered = ", ".join(f"{o.title} {times(o.speedup.mid)} x" for o in options)
@@ -276,7 +283,14 @@ def without_fault(
         return f"No finding above info is about {yet} of the {of}: {load}{bound}."
     if options is None:
         return f"No fault found: {load}{bound}. What a fix would win cannot be predicted from {captures}."
-    return f"Nothing to fix above {percent(WORTH)} of the {of}: {load}{bound}."
+    fast = " and ".join(f"{name} ({percent(share)} of the {of})" for name, share in (unrated or {}).items())
+    if max((unrated or {}).values(), default=0.0) >= MOSTLY:
+        return (
+            f"Busy, but whether its kernels are fast {captures} cannot tell: no rate is known of {fast}. "
+            f"Nothing else above {percent(WORTH)} of the {of} was found: {load}{bound}."
+        )
+    judged = f"; not judged is how fast {fast} run" if fast else ""
+    return f"Nothing to fix above {percent(WORTH)} of the {of}: {load}{bound}{judged}."
 
 
 def worth_doing(findings: Sequence[Finding], rules: Mapping[str, RuleSpec]) -> list[Finding]:
@@ -363,6 +377,37 @@ def without_repeats(
             left[stays] = _joined(left[stays], left[goes])
             del left[goes]
     return tuple(left)
+
+
+#: A symptom is said once more by causes that hold this share of it.
+SUMMED_UP = 0.9
+
+
+def without_sums(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings without symptoms whose idle time causes in the same place hold together, each part of the
+    budget counted once: they become part of the one that holds most."""
+    left = list(findings)
+    for symptom in findings:
+        if symptom.kind != "symptom" or symptom.impact is None or symptom.impact.part != "idle":
+            continue
+        causes = [f for f in left if f.kind == "cause" and _meet(f, symptom) and _idle_parts(f)]
+        causes.sort(key=lambda f: (-_held(f), f.code))
+        held, counted = 0.0, set[str]()
+        for cause in causes:
+            if counted.isdisjoint(_idle_parts(cause)):
+                held += _held(cause)
+                counted |= _idle_parts(cause)
+        if held > 0 and held >= SUMMED_UP * _held(symptom):
+            left[left.index(causes[0])] = _joined(causes[0], symptom)
+            left.remove(symptom)
+    return tuple(left)
+
+
+def _idle_parts(finding: Finding) -> set[str]:
+    """The parts of the budget that the finding holds, if the device waits in all of them."""
+    impact = finding.impact
+    parts = set[str]() if impact is None else set(impact.parts or (impact.part,))
+    return parts if parts <= IDLE.keys() else set()
 
 
 def _at(findings: Sequence[Finding], code: str, scope: Scope) -> int | None:

@@ -5,6 +5,7 @@ rows that cannot be true, and work outside the window.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import capture_knowledge
 from advisor.knowledge.kernel_names import search
+from advisor.knowledge.shapes import Refusal
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.damage import GOOD_RESULTS
 from advisor.metrics.intervals import EMPTY, joined, union
@@ -99,7 +101,7 @@ def damage_facts(a: Analysis, out: FactWriter, rows: int) -> None:
     invalid = str(out.base.value("capture.invalid_rows"))
     signs += [(text, 1.0) for text in invalid.split("; ") if text != "none"]
     names = ("damaged", "lost_row", "lost_copy_idle", "invalid_row")
-    found = [r for r in capture_knowledge().refusals if any(search(r.pattern, t) for t in texts)]
+    found = _refusals(texts)
     out |= {
         "capture.lost_ratio": max(out.value(f"capture.{name}_ratio") or 0.0 for name in names),
         "capture.damage_signs": "; ".join(text for text, _ in signs) or "none",
@@ -110,6 +112,13 @@ def damage_facts(a: Analysis, out: FactWriter, rows: int) -> None:
     if not found and out.base.value("capture.gpu_work_count") == 0:
         processor, shown_by = ran_on(a.trace, a.ranges)
         out |= {"capture.ran_on": processor, "capture.ran_on_signs": shown_by}
+
+
+def _refusals(texts: Sequence[str]) -> list[Refusal]:
+    """Why events of CUDA are missing, as the tool says, in the order in which it does."""
+    known = capture_knowledge().refusals
+    named = [r for text in dict.fromkeys(texts) for r in known if search(r.pattern, text)]
+    return [r for i, r in enumerate(named) if r not in named[:i]]
 
 
 def _stretches(a: Analysis, out: FactWriter) -> list[Sign]:

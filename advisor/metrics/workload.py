@@ -164,7 +164,11 @@ def ran_on(trace: Trace, ranges: Ranges) -> tuple[Processor | None, str]:
             None,
             "samples show a GPU at work: that of this program was not recorded, or another one used it",
         )
-    return None, "the program ran on the CPU, or its work on the GPU was not recorded"
+    first = "" if capture.cuda_traced else "CUDA was perhaps not traced, "
+    return None, (
+        f"{first}another process (a worker, a server) has the work, it ran before or after the recording, "
+        "or the program ran on the CPU"
+    )
 
 
 def _features(names: Names, time: Array, launches: Array) -> dict[str, float]:

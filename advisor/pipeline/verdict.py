@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from shlex import quote
 
+import numpy as np
+
 from advisor.engine import rank as ranking
 from advisor.engine.rank import without_fault
 from advisor.facts.capture import samples_alone
 from advisor.facts.load import is_load_alone
 from advisor.knowledge.gpus import dram_peak
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.kernels import composition
 from advisor.model.facts import FactBase, Scope
 from advisor.model.findings import NO_WORK, Finding, NotEvaluated
 from advisor.model.gain import HOLDS_MUCH, WORTH, Choice, Combined, Gain, Headline, Joint, ToDo, whole
@@ -31,6 +34,15 @@ _OVERHEAD = {
     "kernel.adapter_window_ratio": "kernels of adapters",
 }
 
+
+#: Facts that tell how fast kernels of a family run.
+_RATES = {
+    "gemm": ("phase.gemm_dram_ratio", "kernel.matmul_flop_ratio", "bandwidth.weights_ratio"),
+    "gemv": ("phase.gemm_dram_ratio", "kernel.matmul_flop_ratio", "bandwidth.weights_ratio"),
+    "attention": ("phase.attention_dram_ratio", "kernel.attention_flop_ratio"),
+}
+#: Most characters of a kernel's name in a sentence.
+_LABEL = 48
 
 _CAPTURE = (
     "Sums do not show when anything ran: what waits and what a fix would win needs the capture itself ({})."
@@ -88,7 +100,9 @@ def verdict(
     of = whole(a.step_count > 0)
     return (
         what
-        + without_fault(options, load, "this capture", _bound(findings), of, _unowned(a, facts))
+        + without_fault(
+            options, load, "this capture", _bound(findings), of, _unowned(a, facts), _unrated(a, facts)
+        )
         + unknown
     )
 
@@ -109,6 +123,26 @@ def _unowned(a: Analysis, facts: FactBase | None) -> dict[str, float]:
         if name is not None and float(fact.value) >= _OVERHEAD_HOLDS:
             held[name] = max(float(fact.value), held.get(name, 0.0))
     return held
+
+
+def _unrated(a: Analysis, facts: FactBase | None) -> dict[str, float]:
+    """The families of kernels that hold a tenth of the window or more and of whose rate the capture shows
+    nothing, each by its largest kernel and with its share, the largest first."""
+    device = a.main_device
+    known = {f.name for f in facts or () if f.scope.device in (None, device)}
+    if device not in a.budgets or a.samples(device) is not None:
+        return {}
+    ran = a.kernels(device)
+    by_name = np.bincount(ran.name, ran.length, len(a.names.ids))
+    window, found = max(a.budgets[device].program_ns, 1), dict[str, float]()
+    for family, time in composition(a.names.families, ran.name, ran.length).items():
+        if family == "communication" or not known.isdisjoint(_RATES.get(family, ())):
+            continue
+        if (share := min(time / window, 1.0)) >= HOLDS_MUCH:
+            mine = a.names.mask(lambda k, family=family: k.family == family)
+            largest = a.names.short[int(np.argmax(np.where(mine, by_name, -1.0)))]
+            found[largest[:_LABEL]] = share
+    return found
 
 
 def unmeasured(a: Analysis, facts: FactBase) -> str:

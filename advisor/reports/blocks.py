@@ -107,10 +107,12 @@ class Places(Struct, frozen=True):
 
 
 class Bars(Struct, frozen=True):
-    """Budgets of devices: bars with the largest parts, or not `brief` with all of them."""
+    """Budgets of devices: bars with the largest parts, or not `brief` with all of them. The short form draws
+    `ranks` where it cannot draw all; none named: the least and the most busy."""
 
     budgets: tuple[Budget, ...]
     brief: bool = True
+    ranks: tuple[int, ...] = ()
 
 
 class Heat(Struct, frozen=True):

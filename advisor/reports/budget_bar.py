@@ -111,11 +111,13 @@ def unanswered(budgets: Sequence[Budget], brief: bool = False) -> list[str]:
     return [clean(f"No finding about {', '.join(parts)}: {why}.") for why, parts in by_reason.items()]
 
 
-def brief(page: Page, budgets: Sequence[Budget]) -> None:
-    """One bar a device, of many the least and the most busy, over the parts that hold enough, and the others
-    as one."""
+def brief(page: Page, budgets: Sequence[Budget], ranks: Sequence[int] = ()) -> None:
+    """One bar a device, of many those of `ranks`, else the least and the most busy, over the parts that hold
+    enough, and the others as one."""
     drawn = list(budgets)
-    if len(drawn) > BRIEF:
+    if len(drawn) > BRIEF and (some := [b for b in drawn if b.rank in ranks][:BRIEF]):
+        drawn = some
+    elif len(drawn) > BRIEF:
         busy = [sum(p.share for p in b.parts if p.part in BUSY) for b in drawn]
         ranked = sorted(range(len(drawn)), key=lambda i: (busy[i], i))
         drawn = [drawn[i] for i in sorted(ranked[: BRIEF // 2] + ranked[-(BRIEF // 2) :])]

@@ -236,6 +236,7 @@ def header(d: Diagnosis, limit: int | None = None) -> Iterator[Block]:
         yield from _steps(d.main_steps, None)
     for entry in d.inputs[:limit] if limit is None or not ranks else ():
         yield from header_input(entry, d.main_steps if len(d.inputs) == 1 else None)
+        yield from labelled(("programs", programs(d)))
     if limit is not None and not ranks and len(d.inputs) > limit:
         yield Labelled("", f"and {len(d.inputs) - limit} more captures")
     if not ranks and len(d.inputs) != 1:
@@ -289,6 +290,37 @@ def _steps(steps: tuple[StepSummary, ...] | None, entry: Input | None) -> Iterat
     if entry.busy_share is not None:
         load.append(f"GPU busy {value_text(entry.busy_share, 'ratio')} of the window")
     yield from labelled(("load", ", ".join(load)), ("delivers", ", ".join(rates(entry))))
+
+
+#: Steps of two GPUs whose medians differ by this factor are not those of one program.
+_UNLIKE = 1.1
+
+
+def programs(diagnosis: Diagnosis) -> str:
+    """``device 0: 29 decode steps of 1.32 ms (process 100); device 1: ...``: the steps of each GPU where they
+    are those of several programs; empty where all GPUs run the same one, as processes do whose steps take as
+    long and which exchange data."""
+    if len(diagnosis.inputs) != 1:
+        return ""
+    by_device: dict[int, list[StepSummary]] = {}
+    for step in diagnosis.steps:
+        by_device.setdefault(-1 if step.device is None else step.device, []).append(step)
+    firsts = [steps[0] for steps in by_device.values()]
+    medians = [s.median_ms for s in firsts]
+    exchange = any(p.part == "communication" and p.share > 0 for one in diagnosis.budget for p in one.parts)
+    alike = max(medians, default=0.0) <= _UNLIKE * min(medians, default=0.0)
+    if len(firsts) < 2 or (alike and (exchange or len({s.process for s in firsts}) < 2)):
+        return ""
+    return "; ".join(
+        f"device {device}: {', '.join(map(_counted, steps))}"
+        + (f" (process {steps[0].process})" if steps[0].process is not None else "")
+        for device, steps in sorted(by_device.items())
+    )
+
+
+def _counted(steps: StepSummary) -> str:
+    name = "step" if steps.phase == "unknown" else f"{steps.phase} step"
+    return f"{amount(steps.count, name)} of {milliseconds(steps.median_ms)} ms"
 
 
 def rates(entry: Input) -> list[str]:

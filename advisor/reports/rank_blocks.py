@@ -43,17 +43,32 @@ def ranks(diagnosis: Diagnosis, limit: int | None = None) -> Iterator[Block]:
     yield Grid(tuple(heads), tuple(zip(*cells, strict=True)), hidden)
 
 
-def waiting(diagnosis: Diagnosis, limit: int) -> str:
-    """``rank 7 causes 44.7 % of the waiting in collectives, rank 5 30.8 %``: at most `limit` ranks; empty
-    where waiting takes less than is worth a fix."""
+def _caused(diagnosis: Diagnosis) -> list[tuple[float, Cell]]:
+    """Which share of the waiting in collectives each rank causes, the most first; empty where waiting takes
+    less than is worth a fix."""
     table = diagnosis.tables.get("ranks")
     waits = next((f.value for f in diagnosis.facts if f.name == "ranks.wait_window_ratio"), None)
     if table is None or len(table.rows) < 2 or (isinstance(waits, float) and waits < WORTH):
-        return ""
+        return []
     rank, causes = (table.columns.index(name) for name in ("rank", "causes:ratio"))
     cells = [(row[causes], row[rank]) for row in table.rows]
     known = [(float(share), name) for share, name in cells if isinstance(share, int | float) and share > 0]
-    shown = sorted(known, key=lambda k: -k[0])[:limit]
+    return sorted(known, key=lambda k: -k[0])
+
+
+def late_and_waiting(diagnosis: Diagnosis) -> tuple[int, ...]:
+    """The rank that causes the most waiting, and the one that causes the least of those that wait for it."""
+    caused = [name for _, name in _caused(diagnosis) if isinstance(name, int)]
+    if not caused:
+        return ()
+    others = [b.rank for b in diagnosis.budget if b.rank is not None and b.rank not in caused]
+    return caused[0], (others or caused)[-1]
+
+
+def waiting(diagnosis: Diagnosis, limit: int) -> str:
+    """``rank 7 causes 44.7 % of the waiting in collectives, rank 5 30.8 %``: at most `limit` ranks, of those
+    that cause enough to be worth a fix; empty where waiting takes less than that."""
+    shown = [(share, name) for share, name in _caused(diagnosis)[:limit] if share >= WORTH]
     texts = [f"rank {name} {percent(share)}" for share, name in shown[1:]]
     if shown:
         texts.insert(0, f"rank {shown[0][1]} causes {percent(shown[0][0])} of the waiting in collectives")

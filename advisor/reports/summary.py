@@ -44,7 +44,7 @@ def summary(diagnosis: Diagnosis, top: int, shown_ranks: int = RANKS) -> Iterato
     d = diagnosis
     yield from head(d, WARNINGS)
     if whole := tuple(b for b in d.budget if b.phase is None):
-        yield b.Bars(whole)
+        yield b.Bars(whole, ranks=rank_blocks.late_and_waiting(d))
     yield from b.labelled(("waiting", rank_blocks.waiting(d, shown_ranks)))
     yield from findings(d, top)
     if d.next_target is not None and d.headline is None and without_requests(d) is None:
@@ -213,6 +213,7 @@ def _steps(d: Diagnosis) -> Iterator[b.Block]:
     yield from b.labelled(
         ("step", phrases.step_time(d.inputs)),
         ("medians", ", ".join(medians)),
+        ("programs", phrases.programs(d)),
         ("load", text),
         ("delivers", ", ".join(rates(entry)) if entry is not None else ""),
     )
@@ -370,7 +371,8 @@ def _table(findings: Sequence[Finding], top: int | None, marked: bool) -> b.Grid
         on = f"rank {f.scope.rank}: " if f.scope.rank is not None and times[code] == 1 else ""
         behind = _behind(f, numbers)
         fixes = ", else ".join(filter(None, (first_fix(f), otherwise(f))))
-        rows.append((str(f.rank), f.severity, *state, name, share, saved, behind + on + fixes))
+        do = behind + on + fixes if fixes else ""
+        rows.append((str(f.rank), f.severity, *state, name, share, saved, do))
     heads = ("#", "severity", *(("state",) if marked else ()), "finding", "share", "saves", "do first")
     return b.Grid(heads, tuple(rows), len(times) - len(rows), wrapped=True)
 

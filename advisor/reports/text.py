@@ -55,8 +55,10 @@ def write(page: Page, blocks: Iterable[b.Block], indent: int = 2) -> None:
                 write(page, block.labelled, indent)
             case b.Command(text):
                 page.command(text)
-            case b.Bars(budgets, brief):
-                (budget_bar.brief if brief else budget_bar.full)(page, budgets)
+            case b.Bars(budgets, False):
+                budget_bar.full(page, budgets)
+            case b.Bars(budgets, _, ranks):
+                budget_bar.brief(page, budgets, ranks)
             case b.Heat():
                 heat(page, block)
             case b.Rule():

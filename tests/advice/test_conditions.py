@@ -166,3 +166,11 @@ def test_memory_bound_samples_are_not_told_about_a_static_cache(tmp_path: Path) 
     assert not [a for a in bound.alternatives if a.action == "attention-backend"]
     assert {"fp8-weights", "fp8-kv-cache", "tensor-parallel"} <= {a.id for a in bound.recommendations}
     assert all(a.action.startswith("If it ") for a in bound.recommendations)
+
+
+def test_a_finding_of_ranks_always_has_an_action() -> None:
+    """Also where nothing is known of why a rank is late."""
+    causes = [r for r in RULES.values() if r.scope == "rank" and r.kind == "cause"]
+    assert len(causes) >= 2
+    for rule in causes:
+        assert any(not r.applies_when or r.if_unknown for r in rule.recommendations), rule.code

@@ -16,15 +16,31 @@ from tests.scenarios.support import diagnosed, fact, ranked, severity
 OWN = Kernel("void render(float4*, Camera, int)", 2_640)
 
 
-def test_a_step_without_a_fault_has_nothing_to_fix(tmp_path: Path) -> None:
+def iterations(sampled: bool = False) -> Machine:
     m = Machine()
     for i in range(8):
         with m.step(f"iteration {i}"):
             m.layers(16, [(OWN, 400.0)])
-    d = diagnosed(m, tmp_path)
+    if sampled:
+        m.sample({OWN: (95, 40, 0)})
+    return m
+
+
+def test_whether_a_kernel_that_holds_the_step_is_fast_is_not_known(tmp_path: Path) -> None:
+    d = diagnosed(iterations(), tmp_path)
     assert ranked(d) == []
     assert d.options == ()
+    said = d.verdict.split(": ", 1)[1]
+    assert said.startswith("Busy, but whether its kernels are fast this capture cannot tell")
+    assert "render" in said
+
+
+def test_a_step_without_a_fault_has_nothing_to_fix(tmp_path: Path) -> None:
+    d = diagnosed(iterations(sampled=True), tmp_path)
     assert d.verdict.split(": ", 1)[1].startswith("Nothing to fix above 3 % of the step")
+    said = without_fault((), "the GPU is busy 90 % of the window", "this capture", unrated={"gemm": 0.4})
+    assert said.startswith("Nothing to fix above 3 %")
+    assert "not judged is how fast gemm (40 % of the step) run" in said
 
 
 def test_what_costs_nothing_is_no_candidate(tmp_path: Path) -> None:

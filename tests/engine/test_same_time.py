@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from advisor.engine.rank import without_repeats
+import pytest
+
+from advisor.engine.rank import without_repeats, without_sums
 from advisor.model.facts import Scope
 from advisor.model.findings import Advice, Alternative, Finding, Impact
 from advisor.model.gain import Gain, Span
@@ -80,3 +82,28 @@ def test_a_symptom_stands_for_no_cause() -> None:
 def test_different_time_stays_apart() -> None:
     assert len(left(finding("ALC101", 0.5), finding("ALC102", 0.4), holds=False)) == 2
     assert len(left(finding("COM101", 0.5), finding("COM103", 0.5, device=1))) == 2
+
+
+def idle(code: str, share: float, *parts: str) -> Finding:
+    impact = Impact(part=parts[0], share=share, parts=None if parts == ("idle",) else parts)
+    return finding(code, share).replaced(impact=impact)
+
+
+@pytest.mark.parametrize(
+    ("causes", "left"),
+    [
+        # two that hold it together, one that holds it to the digit
+        ([idle("ALC101", 0.2, "alloc"), idle("SYN105", 0.11, "sync")], ["ALC101", "SYN105"]),
+        ([idle("ALC101", 0.3, "alloc")], ["ALC101"]),
+        # half of it, the same part twice, and time in which the device works
+        ([idle("ALC101", 0.2, "alloc")], ["UTL100", "ALC101"]),
+        ([idle("ALC101", 0.2, "alloc"), idle("ALC102", 0.2, "alloc")], ["UTL100", "ALC101", "ALC102"]),
+        ([idle("XFR101", 0.3, "htod")], ["UTL100", "XFR101"]),
+    ],
+)
+def test_idle_time_that_causes_hold_together(causes: list[Finding], left: list[str]) -> None:
+    symptom = idle("UTL100", 0.32, "idle").replaced(kind="symptom")
+    found = without_sums([symptom, *causes])
+    assert [f.code for f in found] == left
+    if "UTL100" not in left:
+        assert [e.code for e in found[0].explains] == ["UTL100"]

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.model import parts
+from advisor.model.facts import Table
 from advisor.model.findings import Budget, Diagnosis, Part
 from advisor.model.parts import PARTS
 from advisor.reports.budget_bar import cells, signs
@@ -88,3 +89,27 @@ def test_the_words_of_the_parts_stand_in_one_table() -> None:
         nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         texts = {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
         assert not texts & words, path
+
+
+def test_the_bars_of_a_job_show_the_late_rank() -> None:
+    """Rank 1 computes while the others wait for it; it is neither the first nor the last of them."""
+    of = {0: 0.5, 1: 0.9, 2: 0.55, 3: 0.5}
+    budgets = tuple(
+        Budget(
+            device=0,
+            rank=rank,
+            window_ms=100.0,
+            parts=(
+                Part(part="compute", ms=100 * share, share=share),
+                Part(part="communication", ms=100 - 100 * share, share=1 - share),
+            ),
+        )
+        for rank, share in of.items()
+    )
+    rows = tuple((rank, 0.95 if rank == 1 else 0.01) for rank in of)
+    table = Table(title="ranks", columns=("rank", "causes:ratio"), rows=rows)
+    diagnosis = DIAGNOSIS.model_copy(update={"budget": budgets, "tables": {"ranks": table}})
+    drawn = [
+        line.split()[1] for line in plain(diagnosis, TextOptions()).splitlines() if line.startswith("  rank ")
+    ]
+    assert drawn == ["1", "3"]
