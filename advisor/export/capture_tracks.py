@@ -57,6 +57,7 @@ class _Tracks:
         self._file = file
         self._known: dict[tuple[object, ...], int] = {}
         self._processes = dict(trace.capture.processes)
+        self._threads = dict(trace.capture.threads)
         self._devices = {d.id: d.name for d in trace.devices}
 
     def _give(self, key: tuple[object, ...], described: bytes) -> int:
@@ -79,7 +80,7 @@ class _Tracks:
         return self._give(("process", process), described)
 
     def thread(self, process: int, thread: int) -> int:
-        described = pb.text(2, f"thread {thread}")
+        described = pb.text(2, self._threads.get(thread, f"thread {thread}"))
         if 0 < process < _LARGEST_ID and 0 <= thread < _LARGEST_ID:
             described = pb.block(4, pb.number(1, process) + pb.number(2, thread))
         return self._give(("thread", process, thread), pb.number(5, self.process(process)) + described)

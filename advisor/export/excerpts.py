@@ -127,7 +127,11 @@ def _described(
         what, notes = ["CUDA calls"] * len(last), [f"result {r}" if r > 0 else "" for r in last]
     else:
         what, notes = ["operators" if d == OPERATIONS else "NVTX" for d in last], [""] * len(last)
-    tracks = [f"thread {t}, {w}" for t, w in zip(columns["thread"][row].tolist(), what, strict=True)]
+    own = dict(trace.capture.threads)
+    tracks = [
+        f"{own[t]} ({t}), {w}" if t in own else f"thread {t}, {w}"
+        for t, w in zip(columns["thread"][row].tolist(), what, strict=True)
+    ]
     keys = [("call" if kind == "api_calls" else "range", r) for r in row.tolist()]
     return list(zip(tracks, *times, names, notes, keys, strict=True))
 

@@ -103,7 +103,7 @@ def evidence(a: Analysis, device: int, out: FactWriter) -> None:
     out.table("idle.parts", [[words, ns / 1e6, ns / window] for ns, words in idle])
     gap = budget.gap_parts["host_gap"]
     starts, threads = budget.gaps.start / 1e9, budget.gaps.thread
-    out.table("host.gaps", rows_at(largest(gap, _FEW), starts, gap / 1e6, threads))
+    out.table("host.gaps", rows_at(largest(gap, _FEW), starts, gap / 1e6, _named(a, threads)))
     _collections(a, device, out)
     _holders(a, device, out)
 
@@ -116,8 +116,14 @@ def _collections(a: Analysis, device: int, out: FactWriter) -> None:
     spans = budget.window.cut(a.states.gc[feeder])
     idle = Coverage(Spans(budget.gaps.start, budget.gaps.end)).within(spans.start, spans.end)
     length = spans.end - spans.start
-    top, threads = np.argsort(-length, kind="stable")[:_FEW], np.full(len(length), feeder)
+    top, threads = np.argsort(-length, kind="stable")[:_FEW], _named(a, np.full(len(length), feeder))
     out.table("host.collections", rows_at(top, spans.start / 1e9, length / 1e6, idle / 1e6, threads))
+
+
+def _named(a: Analysis, threads: Array) -> list[int | str]:
+    """Threads by number, those with a name as ``detokenizer (777)``."""
+    names = dict(a.trace.capture.threads)
+    return [f"{names[t]} ({t})" if t in names else t for t in threads.tolist()]
 
 
 def _holders(a: Analysis, device: int, out: FactWriter) -> None:
@@ -132,7 +138,7 @@ def _holders(a: Analysis, device: int, out: FactWriter) -> None:
     threads, of = np.unique(rows["thread"], return_inverse=True)
     time = np.bincount(of, held, minlength=len(threads))
     shares = time / max(waits.total, 1)
-    out.table("host.gil_holders", rows_at(largest(time, _FEW), threads, time / 1e6, shares))
+    out.table("host.gil_holders", rows_at(largest(time, _FEW), _named(a, threads), time / 1e6, shares))
 
 
 def _kernels(a: Analysis, device: int, out: FactWriter) -> None:
@@ -347,6 +353,7 @@ def _of_kernels(a: Analysis, out: FactWriter, waits: Mapping[int, Array]) -> Non
         operations.shape_facts(*view)
         phases.pass_facts(*view)
         drift.drift_facts(*view)
+        damage.node_time_facts(*view)
         communication.communication_facts(*view, waits.get(view[1]))
         communication.network_facts(*view)
         activity.sampled_facts(*view)

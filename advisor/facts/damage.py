@@ -16,6 +16,7 @@ from advisor.knowledge.kernel_names import search
 from advisor.knowledge.shapes import Refusal
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.damage import GOOD_RESULTS
+from advisor.metrics.graph_nodes import uneven_nodes
 from advisor.metrics.intervals import EMPTY, joined, union
 from advisor.metrics.operations import Kind
 from advisor.metrics.phases import uneven_share
@@ -112,6 +113,15 @@ def damage_facts(a: Analysis, out: FactWriter, rows: int) -> None:
     if not found and out.base.value("capture.gpu_work_count") == 0:
         processor, shown_by = ran_on(a.trace, a.ranges)
         out |= {"capture.ran_on": processor, "capture.ran_on_signs": shown_by}
+
+
+def node_time_facts(a: Analysis, device: int, out: FactWriter) -> None:
+    """Only ROCm was seen to give nodes of graphs times that are not theirs; of other GPUs none count."""
+    if not a.trace.has("kernels") or not len(a.device_kernels(device)):
+        return
+    found = uneven_nodes(a, device) if a.trace.capture.vendor == "AMD" else None
+    out.put("graph.uneven_node_ratio", 0.0 if found is None else found.share)
+    out.put("graph.node_time_over", None if found is None else found.over)
 
 
 def _refusals(texts: Sequence[str]) -> list[Refusal]:

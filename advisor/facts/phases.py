@@ -23,6 +23,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.besides import other_work
 from advisor.metrics.budget import BUSY_COLUMNS, IDLE_PARTS, LAUNCHING, PARTS
 from advisor.metrics.experts import adapter_kernels, is_adapter
+from advisor.metrics.intervals import union_by
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_combining, is_dequantising, is_unknown
 from advisor.metrics.layers import concatenations, full_splits
 from advisor.metrics.matmuls import REDUCTION, Decoder
@@ -71,6 +72,7 @@ def _prompt_steps(a: Analysis, phases: Array, program_times: Array, whole: int, 
             "serving.mixed_step_ms": with_prompts / 1e6,
             "serving.mixed_over_decode": with_prompts / max(usual, 1.0),
         }
+    _encoders(a, held, out)
     # A token waits for its own step and for the steps of prompts alone since the one before.
     yields = np.flatnonzero(decode | mixed)
     waited = np.diff(np.cumsum(np.where(decode | held, times, 0))[yields], prepend=0)
@@ -85,6 +87,26 @@ def _prompt_steps(a: Analysis, phases: Array, program_times: Array, whole: int, 
         "serving.token_p99_ms": slowest / 1e6,
         "serving.held_window_ratio": min((longer.sum() + program_times[held & ~mixed].sum()) / whole, 1.0),
     }
+
+
+def _encoders(a: Analysis, held: Array, out: FactWriter) -> None:
+    """Of the steps `held` (a mask of the window's): the part of their GPU time that was issued in a range
+    of an encoder, and that range."""
+    texts = [i for i, role in a.roles.items() if role == "encoder"]
+    at = a.device_ops(a.main_device)
+    at = at[np.isin(a.steps.op_step[at], a.window_steps[held]) & (a.ops.api[at] >= 0)]
+    if not texts or not len(at):
+        return
+    calls = a.trace.columns("api_calls", ("start", "thread"))
+    issued, thread = (values[a.ops.api[at]] for values in calls.values())
+    length, by_text = a.ops.length[at].astype(float), dict[str, float]()
+    for text in texts:
+        rows, inside = a.ranges.rows([text]), np.zeros(len(at), bool)
+        for own, spans in union_by(rows["thread"], rows["start"], rows["end"]).items():
+            inside |= (thread == own) & spans.holds(issued)
+        by_text[a.ranges.texts[text]] = float(length[inside].sum())
+    name, time = max(by_text.items(), key=lambda kv: kv[1])
+    out |= {"serving.stall_encoder_ratio": time / max(length.sum(), 1.0), "serving.stall_encoder": name}
 
 
 def _besides(a: Analysis, times: Array, steps: Array, whole: int, out: FactWriter) -> None:

@@ -44,7 +44,9 @@ KernelSource = Literal[
 ]
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4"]
 Phase = Literal["prefill", "decode", "mixed"]
-Role = Literal["gc", "gil_wait", "gil_hold", "preparation", "data_loading", "sampling", "startup", "waiting"]
+Role = Literal[
+    "gc", "gil_wait", "gil_hold", "preparation", "data_loading", "sampling", "startup", "waiting", "encoder"
+]
 Transfer = Literal["fetch", "send", "complete", "receiving", "sending"]
 MarkerKind = Literal["embedding", "sampling", "loss", "optimizer"]
 

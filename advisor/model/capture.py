@@ -57,7 +57,8 @@ class Recorder(Frozen):
 class Capture(Frozen):
     """Metadata of one capture. Environment variables appear by name only, never with a value.
 
-    `process_ranks` are (process, MPI rank), if several ranks may be in one capture; `utc_offset_s` is by
+    `process_ranks` are (process, MPI rank), if several ranks may be in one capture, `threads` the names that
+    programs gave their threads; `utc_offset_s` is by
     how much the machine's own clock is ahead of UTC. `vendor` made the GPUs, and `device_numbers` says in
     words whose numbers their ids are. `zero_ns` is the file's own time of our 0. `modules` are classes of
     Python modules that ran, `views` tables of the export that the file replaces by views: they are not
@@ -94,6 +95,7 @@ class Capture(Frozen):
     rank: int | None = None
     process_ranks: tuple[tuple[int, int], ...] = ()
     processes: tuple[tuple[int, str], ...] = ()
+    threads: tuple[tuple[int, str], ...] = ()
     modules: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     views: tuple[str, ...] = ()

@@ -35,6 +35,8 @@ DEVICES = 2
 RANKS = 3
 #: Columns for the names of what is noted: one line.
 NOTED = 68
+#: The finding that says that the times of single kernels are not reliable.
+UNRELIABLE = "uneven-graph-nodes"
 #: Advice to change this number requests the captures of the other ranks.
 MISSING_RANKS = "ranks.missing_count"
 
@@ -186,6 +188,11 @@ def _capture(d: Diagnosis, warnings: int | None) -> Iterator[b.Block]:
         yield b.Labelled("", f"and {amount(len(texts) - warnings, 'more warning')} (-v)")
 
 
+def _rough(d: Diagnosis, share: float) -> str:
+    """``about 90 %``: a share of kernels whose times are not reliable; empty where they are."""
+    return f"about {10 * round(10 * share)} %" if any(f.cause == UNRELIABLE for f in d.findings) else ""
+
+
 def _phase(phase: str) -> str:
     return "" if phase == "unknown" else f"{phase} "
 
@@ -204,7 +211,8 @@ def _steps(d: Diagnosis) -> Iterator[b.Block]:
         load.append(f"GPU busy {percent_range(busy)}{of}{in_pass}")
     text = ", ".join(load)
     if (target := d.next_target) is not None:
-        most = f"{target.family} {percent(target.share)}"
+        share = about if (about := _rough(d, target.share)) else percent(target.share)
+        most = f"{target.family} {share}"
         if target.collectives_share > target.share:
             most = f"collectives {percent(target.collectives_share)}, {most}"
         text = "; ".join(filter(None, (text, f"{most} of kernel time")))

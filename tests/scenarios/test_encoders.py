@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.machine import DECODE_LAYER, GEMM, GEMV, NORM, PREFILL_ATTENTION, Kernel, Machine
+from tests.scenarios.machine import (
+    DECODE_ATTENTION,
+    DECODE_LAYER,
+    GEMM,
+    GEMV,
+    NORM,
+    PREFILL_ATTENTION,
+    Kernel,
+    Machine,
+)
 from tests.scenarios.support import diagnosed, expect, fact, ranked, severity
 
 ARGMAX = Kernel(
@@ -167,3 +176,45 @@ def test_a_step_of_a_larger_batch_is_not_work_besides(tmp_path: Path) -> None:
 def test_a_short_encoder_is_not_told(tmp_path: Path) -> None:
     d = diagnosed(with_images(0.05), tmp_path)
     assert ranked(d) == []
+
+
+def served(encoder: float, name: str | None = "gpu_model_runner: execute_mm_encoder") -> Machine:
+    """Decodes of 2 ms, and in every tenth step a prompt of 50 ms behind an encoder of `encoder` ms."""
+    m = Machine()
+    for i in range(60):
+        prompt = i % 10 == 9
+        with m.step(f"execute_context_{int(prompt)}({1024 * prompt})_generation_16(16)"):
+            if prompt and encoder:
+                if name is None:
+                    m.layers(8, [(GEMM, encoder * 1_000 / 8)])
+                else:
+                    with m.step(name):
+                        m.layers(8, [(GEMM, encoder * 1_000 / 8)])
+            for _ in range(20):
+                m.layers(1, [(NORM, 4), (GEMV, 60), (DECODE_ATTENTION, 30)])
+                if prompt:
+                    m.layers(1, [(GEMM, 2_000), (PREFILL_ATTENTION, 500)])
+            m.wait()
+    return m
+
+
+@pytest.mark.parametrize(
+    ("encoder", "name", "first"),
+    [
+        (55, "gpu_model_runner: execute_mm_encoder", "run-encoder-apart"),
+        (55, "vision_encoder", "run-encoder-apart"),
+        (10, "gpu_model_runner: execute_mm_encoder", "smaller-chunks"),
+        (55, None, "smaller-chunks"),
+        (0, None, "smaller-chunks"),
+    ],
+)
+def test_an_encoder_that_holds_half_of_a_stall(
+    encoder: float, name: str | None, first: str, tmp_path: Path
+) -> None:
+    d = diagnosed(served(encoder, name), tmp_path)
+    found = next(f for f in d.findings if f.cause == "prefill-holds-decode")
+    assert found.recommendations[0].id == first
+    if name is not None:
+        assert fact(d, "serving.stall_encoder_ratio") == pytest.approx(encoder / (encoder + 52), rel=0.1)
+        assert fact(d, "serving.stall_encoder") == name
+        assert name in found.message

@@ -187,13 +187,14 @@ def test_waiting_for_the_gil(tmp_path: Path) -> None:
     assert fact(d, "host.gil_wait_ratio") == pytest.approx(0.2, abs=0.03)
 
 
-def test_who_holds_the_gil_meanwhile(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "shown"), [("detokenizer", "detokenizer (77)"), (None, 77)])
+def test_who_holds_the_gil_meanwhile(name: str | None, shown: str | int, tmp_path: Path) -> None:
     """The launching thread waits 250 us a step; another thread holds the lock for 200 of them."""
 
-    def body(m: Machine, _: int) -> None:
+    def body(m: Machine, step: int) -> None:
         m.wait()
         at = round(m.now * 1e3)
-        m.export.thread(77).range("Holding GIL", at + 50_000, at + 250_000)
+        m.export.thread(77, None if step else name).range("Holding GIL", at + 50_000, at + 250_000)
         m.export.thread(m.export.pid)
         m.work(250, "Waiting for GIL")
 
@@ -206,6 +207,7 @@ def test_who_holds_the_gil_meanwhile(tmp_path: Path) -> None:
         if e.title.startswith("Who holds the GIL")
     )
     assert len(table.rows) == 1
+    assert table.rows[0][0] == shown
     assert table.rows[0][2] == pytest.approx(0.8, abs=0.01)
 
 

@@ -125,6 +125,11 @@ SHORT_COLLECTIVE_NS = 100_000
 BETWEEN_ROW_NS = 10_000
 #: If at least this share of it is exposed. Choice. Lower, and one that hides among kernels is in a row.
 ALONE_RATIO = 0.9
+#: Kernels of one name and launch shape inside one replay of a graph: from so many calls, and from this factor
+#: between the longest and the shortest on, the times are not theirs. Choice: products of one shape and other
+#: depths differ up to fourfold (4,096 against 14,336). Lower, and those count; higher, and times that lie are
+#: believed.
+UNEVEN_CALLS, UNEVEN_NODES = 4, 8.0
 #: A batch is cut in two where so many of its exchanges lie between the attention of both halves. By
 #: definition a quarter does: one of a half's two, and of one half. Choice: half of that. Lower, and layers
 #: that the window cuts count; higher, and halves in decode steps alone are missed.

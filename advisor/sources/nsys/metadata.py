@@ -129,6 +129,7 @@ def read_capture(raw: RawTables, format_name: str, warnings: Iterable[str], zero
         rank=rank,
         process_ranks=tuple(sorted({int(nsys.process_of(np.array([p]))[0]): r for p, r in ranks}.items())),
         processes=_processes(raw),
+        threads=_threads(raw),
         device_numbers="the GPU ids of Nsight Systems",
         warnings=tuple(warnings),
         views=tuple(sorted(filter(nsys.is_nsys_table, raw.views))),
@@ -223,6 +224,19 @@ def _processes(raw: RawTables) -> tuple[tuple[int, str], ...]:
     pids = {pid for rows in listed for (pid,) in rows} or _processes_in_use(raw)
     names = dict(rows_of(raw, "PROCESSES", pid=int, name=str))
     return tuple((pid, names.get(pid, "")) for pid in sorted(pids - {MISSING}))
+
+
+def _threads(raw: RawTables) -> tuple[tuple[int, str], ...]:
+    """(thread, name) of the threads that have a name, by number; of two with one number the first."""
+    if not {"globalTid", "nameId"} <= set(raw.columns("ThreadNames")):
+        return ()
+    ids, names = raw.read("ThreadNames", ["globalTid", "nameId"])
+    texts = raw.texts(nsys.STRINGS, distinct(names).tolist())
+    found: dict[int, str] = {}
+    for thread, name in zip(nsys.thread_of(ids).tolist(), names.tolist(), strict=True):
+        if texts.get(name):
+            found.setdefault(thread, texts[name])
+    return tuple(sorted(found.items()))
 
 
 def _processes_in_use(raw: RawTables) -> set[int]:
