@@ -18,6 +18,7 @@ from advisor.metrics.kernels import MATMUL
 from advisor.metrics.sampled import Samples, burst_levels, time_at_level, unrecorded_ratio
 from advisor.metrics.workload import UNKNOWN
 from advisor.model.arrays import Array, median_of
+from advisor.sources.schema import TABLES
 
 _CLOCK_COLUMNS = (
     "time",
@@ -80,6 +81,41 @@ def sampled_facts(a: Analysis, device: int, out: FactWriter) -> None:
             "activity.burst_count": bursts.times,
         }
     clock_facts(a, device, out)
+
+
+#: What a log of samples holds: words, column, factor to the unit in the words, column of its limit, and
+#: whether it counts while the device is busy.
+_HELD = (
+    ("busy, %", "gr_active", 100.0, None, False),
+    ("SM active, %", "sm_active", 100.0, None, False),
+    ("SM clock, MHz", "sm_clock_hz", 1e-6, "sm_clock_max_hz", True),
+    ("power, W", "power_w", 1.0, "power_limit_w", True),
+    ("temperature, C", "temperature_c", 1.0, None, False),
+    ("memory, GiB", "memory_used_bytes", 2.0**-30, "memory_total_bytes", False),
+)
+
+
+def over_time(a: Analysis, out: FactWriter) -> None:
+    """The table `samples.held`: what the samples of each device hold, over all of the log and at its ends."""
+    if not a.trace.capture.recorder.samples_only:
+        return
+    rows = a.trace.columns("samples", tuple(TABLES["samples"]))
+    table: list[list[Any]] = []
+    for device in sampled_devices(a):
+        _, mine, busy = _clock_samples(a, device)
+        for words, column, factor, limit, while_busy in _HELD:
+            at = np.flatnonzero((busy if while_busy and busy.any() else mine) & ~np.isnan(rows[column]))
+            if not len(at):
+                continue
+            values = rows[column][at] * factor
+            quarters = np.array_split(values, 4)
+            ends = (quarters[0], quarters[-1]) if len(quarters[-1]) else (values, values)
+            of = rows[limit][at] * factor if limit else np.full(1, np.nan)
+            most = None if np.isnan(of).all() else float(np.nanmax(of))
+            cells = (values.mean(), values.min(), values.max(), *(q.mean() for q in ends))
+            share = None if most is None else float(values.mean()) / most
+            table.append([device, words, *(float(c) for c in cells), most, share])
+    out.table("samples.held", table)
 
 
 def _enough(a: Analysis, count: int) -> bool:

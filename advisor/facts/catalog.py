@@ -316,6 +316,7 @@ def _of_trace(a: Analysis, out: FactWriter, ranks: communication.CrossRank | Non
         communication.rank_facts(a, out)
     else:
         ranks.put(out)
+    activity.over_time(a, out)
     for number in activity.sampled_devices(a):
         put = out.at(Scope(device=number))
         activity.sampled_facts(a, number, put)

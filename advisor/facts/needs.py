@@ -29,6 +29,8 @@ WEIGHTS = "--weight-bytes"
 LONGER = "a longer capture (10 to 50 steps)"
 STEP_RANGES = "an NVTX range around each step"
 OWNER = "GPU work in the captured process"
+DEVICE_LOG = "a log of nvidia-smi, laid over the capture as its GPU metrics"
+MORE_COLUMNS = "the columns that the log lacks (see its warning)"
 LOSSLESS = "a capture that loses no kernels"
 SUMMED = "the capture that was summed up (advisor REPORT.sqlite)"
 

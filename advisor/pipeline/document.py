@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from advisor.facts.activity import sampled_devices
+from advisor.facts.capture import samples_alone
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.load import is_load_alone
-from advisor.facts.needs import combine, lacks, reason, remedy
+from advisor.facts.needs import DEVICE_LOG, MORE_COLUMNS, combine, lacks, reason, remedy
 from advisor.knowledge.engine_signs import (
     Program,
     ServingEngine,
@@ -142,6 +143,8 @@ def remedies(a: Analysis, base: FactBase, serving: ServingEngine) -> Remedy:
             nvtx="nvtxevents" in traced,
             serving=serving.name,
         )
+        if found == DEVICE_LOG and samples_alone(a):
+            return MORE_COLUMNS
         # nsys records nothing of another vendor's GPUs.
         return None if foreign and found is not None and of_nsys(found) else found
 
@@ -305,6 +308,7 @@ _MAIN_TABLES = {
     "layers": "layers.parts",
     "operators": "operators.top",
     "load": "load.parts",
+    "samples": "samples.held",
 }
 
 

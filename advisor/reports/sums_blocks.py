@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from advisor.model.capture import LOAD, SUMS
-from advisor.model.facts import Value
+from advisor.model.facts import Cell, Value
 from advisor.model.findings import Diagnosis
 from advisor.model.numbers import heading_parts, value_text
 from advisor.reports import blocks as b
@@ -20,7 +20,10 @@ _SHOWN = {
     "operators": ("share", "time", "calls", "name"),
     "api": ("share", "total", "count", "call"),
 }
+#: The table of samples: its columns on the first screen.
+_SAMPLED = ("GPU", "what", "mean", "first quarter", "last quarter", "limit", "of the limit")
 _ROWS = 5
+_SAMPLED_ROWS = 12
 #: Log and capture are of one load if a token and a step take as long, up to this factor.
 _LIKE = 2.0
 #: Facts of the load: name, unit, words around the value.
@@ -57,6 +60,7 @@ def summed(d: Diagnosis) -> Iterator[b.Block]:
         yield b.Gap()
         yield b.Grid(parts.columns, parts.rows[:_ROWS], len(parts.rows) - _ROWS)
     yield from _tokens(d, known)
+    yield from _sampled(d)
     if share_of(d) is None:
         return
     for name, columns in _SHOWN.items():
@@ -69,6 +73,23 @@ def summed(d: Diagnosis) -> Iterator[b.Block]:
         yield b.Gap()
         yield b.Grid(tuple(table.columns[i] for i in shown), cells, len(table.rows) - len(cells))
         return
+
+
+def _sampled(d: Diagnosis) -> Iterator[b.Block]:
+    """What samples alone hold over time; nothing where a trace says what ran."""
+    table = d.tables.get("samples")
+    if table is None:
+        return
+    at = {heading_parts(heading)[0]: i for i, heading in enumerate(table.columns)}
+    share = at["of the limit"]
+
+    def cell(row: tuple[Cell, ...], i: int) -> Cell:
+        return "-" if row[i] is None else value_text(row[i], "ratio") if i == share else row[i]
+
+    shown = [at[name] for name in _SAMPLED]
+    cells = tuple(tuple(cell(row, i) for i in shown) for row in table.rows[:_SAMPLED_ROWS])
+    yield b.Gap()
+    yield b.Grid(_SAMPLED, cells, len(table.rows) - len(cells))
 
 
 def _tokens(d: Diagnosis, known: Mapping[str, Value]) -> Iterator[b.Block]:

@@ -380,3 +380,38 @@ def test_full_sms_beside_spare_dram_are_bound_by_arithmetic(
     if bound:
         assert found[0].message.startswith("The GPU is well used")
         assert "no fault" not in d.verdict
+
+
+def smi(folder: Path, clock: int, heat: int) -> Path:
+    """A minute of a busy GPU, without its power and the driver's reasons."""
+    head = "timestamp,index,utilization.gpu,clocks.sm,clocks.max.sm,temperature.gpu"
+    lines = (f"2023/11/14 22:13:{i:02d}.000,0,98,{clock},1980,{heat}" for i in range(SECONDS))
+    return _written(folder / "smi.csv", head, lines)
+
+
+def test_a_hot_gpu_at_two_thirds_of_its_clock_is_said_to_be_that(tmp_path: Path) -> None:
+    """Nothing in the log says why; the near miss is as slow and cool, as dense products make it."""
+    found = advisor.diagnose(smi(tmp_path, 1326, 82))
+    assert ranked(found)[0] == "low-clock"
+    assert "67 % of their highest clock" in found.findings[0].message
+    assert "it reaches 82 C" in found.findings[0].message
+    assert "improve-cooling" in [r.id for r in found.findings[0].recommendations]
+    assert "low-clock" not in ranked(advisor.diagnose(smi(tmp_path, 1326, 60)))
+    assert "low-clock" not in ranked(advisor.diagnose(smi(tmp_path, 1900, 82)))
+
+
+def test_what_the_samples_hold_is_shown_over_time(tmp_path: Path) -> None:
+    table = advisor.diagnose(smi(tmp_path, 1326, 82)).tables["samples"]
+    rows = {row[1]: row[2:] for row in table.rows}
+    assert rows["busy, %"][:5] == (98, 98, 98, 98, 98)
+    assert rows["SM clock, MHz"][:6] == (1326, 1326, 1326, 1326, 1326, 1980)
+    assert rows["SM clock, MHz"][6] == pytest.approx(0.67, abs=0.001)
+    assert rows["temperature, C"][0] == 82
+    assert "memory, GiB" not in rows
+
+
+def test_a_log_of_nvidia_smi_is_not_asked_for_one(tmp_path: Path) -> None:
+    found = advisor.diagnose(smi(tmp_path, 1900, 60))
+    asked = " ".join(n.flag or "" for n in found.not_evaluated)
+    assert "a log of nvidia-smi" not in asked
+    assert "power.limit, clocks_throttle_reasons.active" in found.inputs[0].warnings[0]

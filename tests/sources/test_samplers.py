@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -101,7 +102,7 @@ def test_dmon_with_date_and_time(tmp_path: Path) -> None:
     text = "#Date       Time        gpu    pwr     sm   pclk\n 20231114  22:13:20  0  690  97  1455\n"
     found = log(tmp_path, text, "dmon.txt")
     assert found.begin_ns == 1_700_000_000 * 10**9
-    assert found.capture.warnings == ()
+    assert found.capture.warnings == found.lacking
 
 
 @pytest.mark.parametrize("gpu", ["1e999", "-1e999"])
@@ -176,7 +177,7 @@ def test_dmon_as_csv_and_with_the_time_alone(tmp_path: Path) -> None:
     )
     found = log(tmp_path, text, "dmon.csv")
     assert found.begin_ns is None
-    assert found.capture.warnings == ()
+    assert found.capture.warnings == found.lacking
     assert columns(found, "time")["time"].tolist() == [0, 5 * 10**9]  # over midnight
 
 
@@ -685,3 +686,47 @@ def test_a_clock_without_days_that_goes_back_more_than_half_a_day_has_passed_mid
 def test_one_column_may_be_of_any_table() -> None:
     assert recognise(["power.draw [W]", "70.1 W"]) is None
     assert recognise(["timestamp, power.draw [W]", "2023/11/14 22:13:20.000, 70.1 W"]) == SMI_CSV
+
+
+def test_columns_that_a_log_lacks_are_named_as_its_tool_names_them(tmp_path: Path) -> None:
+    text = (
+        "timestamp, index, utilization.gpu, clocks.sm, temperature.gpu\n2023/11/14 22:13:20, 0, 97, 9, 82\n"
+    )
+    said = log(tmp_path, text).capture.warnings[0]
+    assert "clocks.max.sm, power.draw, power.limit, clocks_throttle_reasons.active, memory.used" in said
+    assert "utilization.gpu" not in said
+    assert said.endswith("add them to `nvidia-smi --query-gpu`")
+    said = log(tmp_path, DCGM, "dcgm.txt").capture.warnings[-1]
+    assert "113 (DCGM_FI_DEV_MAX_SM_CLOCK), 155 (DCGM_FI_DEV_POWER_USAGE)" in said
+    assert "dcgmi dmon -e" in said
+
+
+DOCUMENTED = (Path(__file__).parents[2] / "docs" / "run.md").read_text(encoding="utf-8")
+
+
+def test_the_query_of_the_documentation_lacks_nothing(tmp_path: Path) -> None:
+    (query,) = re.findall(r"^nvidia-smi .*--query-gpu=(\S+)", DOCUMENTED, re.MULTILINE)
+    value = {"timestamp": "2023/11/14 22:13:20.000", "name": "NVIDIA H100", "pci.bus_id": "00000000:18:00.0"}
+    value["clocks_throttle_reasons.active"] = "0x0000000000000004"
+    row = ", ".join(value.get(name, "1") for name in query.split(","))
+    found = log(tmp_path, f"{query.replace(',', ', ')}\n{row}\n")
+    assert found.lacking == ()
+    assert columns(found, "throttled")["throttled"].tolist() == [1.0]
+
+
+#: Number of a field of DCGM -> its short name, as dcgmi dmon prints it (dcgm_fields.cpp).
+SHORT = {
+    "100": "SMCLK", "112": "DVCCTR", "113": "SMMAX", "150": "TMPTR", "155": "POWER", "160": "PMLMT",
+    "203": "GPUTL", "250": "FBTTL", "252": "FBUSD", "1001": "GRACT", "1002": "SMACT", "1004": "TENSO",
+    "1005": "DRAMA",
+}  # fmt: skip
+
+
+def test_the_fields_of_the_documentation_lack_nothing(tmp_path: Path) -> None:
+    (fields,) = re.findall(r"^dcgmi dmon -e (\S+)", DOCUMENTED, re.MULTILINE)
+    names = [SHORT[number] for number in fields.split(",")]
+    text = f"#Entity  {'  '.join(names)}\nID\nGPU 0  {'  '.join('4' for _ in names)}\n"
+    found = log(tmp_path, text, "dcgm.txt")
+    assert found.lacking == ()
+    read = columns(found, "throttled", "power_limit_w", "sm_clock_max_hz")
+    assert [float(v[0]) for v in read.values()] == [1.0, 4.0, 4e6]

@@ -40,6 +40,21 @@ _NUMBERS = {
 }
 
 
+#: Columns of ours that a log should have -> what nvidia-smi and DCGM (number of the field, and its name) call
+#: them.
+_WANTED = {
+    "gr_active": ("utilization.gpu", "203 (DCGM_FI_DEV_GPU_UTIL)"),
+    "sm_clock_hz": ("clocks.sm", "100 (DCGM_FI_DEV_SM_CLOCK)"),
+    "sm_clock_max_hz": ("clocks.max.sm", "113 (DCGM_FI_DEV_MAX_SM_CLOCK)"),
+    "power_w": ("power.draw", "155 (DCGM_FI_DEV_POWER_USAGE)"),
+    "power_limit_w": ("power.limit", "160 (DCGM_FI_DEV_POWER_MGMT_LIMIT)"),
+    "throttled": ("clocks_throttle_reasons.active", "112 (DCGM_FI_DEV_CLOCK_THROTTLE_REASONS)"),
+    "temperature_c": ("temperature.gpu", "150 (DCGM_FI_DEV_GPU_TEMP)"),
+    "memory_used_bytes": ("memory.used", "252 (DCGM_FI_DEV_FB_USED)"),
+    "memory_total_bytes": ("memory.total", "250 (DCGM_FI_DEV_FB_TOTAL)"),
+}
+
+
 class Sample(NamedTuple):
     """One sample of one GPU; `stamp` is None if the tool prints none."""
 
@@ -81,6 +96,7 @@ class SampleLog(InMemory):
         )
         warning = "the log has no time stamps: its samples are taken to be a second apart"
         tool, lost = format_name.split()[0], lines - found
+        self.lacking = _lacking(format_name, columns)
         self.capture = Capture(
             path=str(path),
             format=format_name,
@@ -89,12 +105,24 @@ class SampleLog(InMemory):
             producer=tool,
             start_utc_ns=self.begin_ns,
             device_numbers=_NUMBERS.get(format_name, f"those of {tool}, in the order of the PCI bus"),
-            warnings=() if known else (warning,),
+            warnings=(*(() if known else (warning,)), *self.lacking),
         )
         self.ledger.note("dropped", "lines cut short or without a value", "samples", lost, lines)
         self.ledger.note(
             "dropped", f"lines of more than {LONGEST_LINE:,} characters", "samples", longer, lines + longer
         )
+
+
+def _lacking(kind: str, columns: Columns) -> tuple[str, ...]:
+    """The columns that the log lacks, by the names of its tool, in one sentence; none if it has all."""
+    if kind == log_rows.TEGRASTATS:  # prints what the board has
+        return ()
+    dcgm = "dcgm" in kind.lower()
+    names = [of[dcgm] for column, of in _WANTED.items() if np.isnan(columns[column]).all()]
+    if not names:
+        return ()
+    add = "to `dcgmi dmon -e` or the list of the exporter" if dcgm else "to `nvidia-smi --query-gpu`"
+    return (f"columns that the log lacks: {', '.join(names)}; add them {add}",)
 
 
 def looks_like_log(head: bytes) -> bool:
@@ -263,7 +291,7 @@ class WithSamples(Around):
         super().__init__(source)
         self._log = log
         self.ledger.update(log.ledger)
-        warnings = list(log.capture.warnings)
+        warnings = [w for w in log.capture.warnings if w not in log.lacking]
         self._own_number, note = _numbers(source, log)
         warnings += note
         if offset_ns is not None:

@@ -43,9 +43,9 @@ _NAMES = (
     ("power_w", 1.0, "power_usage_instant power_usage"),
     ("power_w", 0.001, "own.power_mw"),
     ("power_limit_w", 1.0, "enforced.power.limit power.limit"),
-    ("power_limit_w", 1.0, "dcgm_fi_dev_enforced_power_limit dcgm_fi_dev_power_mgmt_limit"),
+    ("power_limit_w", 1.0, "dcgm_fi_dev_enforced_power_limit dcgm_fi_dev_power_mgmt_limit eplmt pmlmt"),
     ("sm_clock_hz", _MHZ, "clocks.sm clocks.current.sm pclk smclk dcgm_fi_dev_sm_clock"),
-    ("sm_clock_max_hz", _MHZ, "clocks.max.sm dcgm_fi_dev_max_sm_clock"),
+    ("sm_clock_max_hz", _MHZ, "clocks.max.sm dcgm_fi_dev_max_sm_clock smmax"),
     ("temperature_c", 1.0, "temperature.gpu gtemp temp tmptr dcgm_fi_dev_gpu_temp"),
 )
 FIELDS = {name: Field(column, factor) for column, factor, names in _NAMES for name in names.split()}
@@ -77,6 +77,7 @@ _REASONS = (
     "dcgm_fi_dev_clock_throttle_reasons",
     "dcgm_fi_dev_clocks_event_reasons",
     "current_clock_throttle_reasons",
+    "dvcctr",
 )
 _HEX = re.compile(r"0[xX][0-9a-fA-F]+")
 _REASON = re.compile(r"clocks_(?:throttle|event)_reasons\.(sw|hw)_(.+)")
