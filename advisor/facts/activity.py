@@ -32,6 +32,7 @@ _CLOCK_COLUMNS = (
     "throttled",
     "overheated",
     "temperature_c",
+    "performance_state",
 )
 
 
@@ -59,6 +60,8 @@ def sampled_facts(a: Analysis, device: int, out: FactWriter) -> None:
     """What the samples say by themselves: utilisation over the window, bursts, clocks; and of a
     device without recorded work also what it does while it is busy."""
     samples = a.samples(device)
+    if a.trace.has("samples"):
+        state_facts(a, device, out)
     if samples is None:
         return
     if not work_recorded(a, device):
@@ -282,12 +285,26 @@ def _clock_samples(a: Analysis, device: int) -> tuple[dict[str, Any], Array, Arr
     return rows, mine, mine & (np.nan_to_num(active) >= limits.BUSY_SAMPLE_RATIO)
 
 
+def state_facts(a: Analysis, device: int, out: FactWriter) -> None:
+    """The performance state of a busy board: one look at it tells that."""
+    rows, mine, busy = _clock_samples(a, device)
+    state, power, limit = (rows[n][busy] for n in ("performance_state", "power_w", "power_limit_w"))
+    known = state[~np.isnan(state)]
+    if not len(known):
+        return
+    low = float((known >= limits.LOW_STATE).mean())
+    out.put("clock.low_state_ratio", low)
+    out.put("clock.low_state_window_ratio", low * float(busy.sum() / max(mine.sum(), 1)))
+    out.put("clock.performance_state", f"P{median_of(known):.0f}")
+    out.put("clock.power_over_limit", _mean(power / limit))
+
+
 def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
     """Only busy samples count: an idle GPU clocks down on purpose."""
     rows, mine, busy = _clock_samples(a, device)
     if not busy.any():
         return
-    clock, top, power, limit, held, heated, heat = (rows[name][busy] for name in _CLOCK_COLUMNS[4:])
+    clock, top, power, limit, held, heated, heat = (rows[name][busy] for name in _CLOCK_COLUMNS[4:-1])
     about, spec = a.device(device), gpu_of(a.device(device))
     highest = about.clock_hz if np.isnan(top).all() else float(np.nanmax(top))
     if not highest and not np.isnan(rows["sm_clock_hz"][mine]).all():

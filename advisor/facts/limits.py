@@ -79,6 +79,9 @@ BUSY_SAMPLE_RATIO = 0.5
 #: Power from this share of its limit on counts as at the limit. Choice: samplers average over a second.
 #: Lower, and a GPU that runs just below its limit is throttled.
 AT_LIMIT_RATIO = 0.97
+#: From this performance state on a busy GPU is in a low one. Documented (NVML: P0 is the fastest of 15); P1
+#: and P2 are those in which some boards compute.
+LOW_STATE = 3
 #: Fewest busy samples in a quarter of the window for a trend of the clock. Choice.
 QUARTER_SAMPLES = 3
 #: A sample counts as communication if collectives run for at least this share of it. Choice: half.

@@ -272,6 +272,11 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "clock.temperature_max_c",
         "clock.limit",
         "clock.limited_ratio",
+        # performance states: see tests/scenarios/test_performance_state.py
+        "clock.low_state_ratio",
+        "clock.low_state_window_ratio",
+        "clock.performance_state",
+        "clock.power_over_limit",
         # samples of several devices: see tests/scenarios/test_samples_alone.py
         "activity.unused",
         # device memory that grows: see tests/scenarios/test_host.py

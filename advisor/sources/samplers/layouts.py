@@ -17,11 +17,12 @@ _GPU = re.compile(
     r"^\s*\|\s+(\d{1,3})\s+(\S.{0,60}?)\s+(?:On|Off|N/A|WDDM|TCC|MCDM)\s*\|\s*([0-9A-Fa-f:.]{7,16})\s"
 )
 _STATE = re.compile(
-    r"^\s*\|\s*\S{1,5}\s+(\d{1,3})C\s+P\d{1,2}\s+(\S{1,8}?)W?\s*/\s*(\S{1,8}?)W?\s*\|"
+    r"^\s*\|\s*\S{1,5}\s+(\d{1,3})C\s+(P\d{1,2})\s+(\S{1,8}?)W?\s*/\s*(\S{1,8}?)W?\s*\|"
     r"\s*(\d{1,8})MiB\s*/\s*(\d{1,8})MiB\s*\|\s*(\d{1,3}|N/A)"
 )
 _STATE_FIELDS = (
     "temperature.gpu",
+    "pstate",
     "power.draw",
     "power.limit",
     "memory.used",

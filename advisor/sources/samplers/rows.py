@@ -79,6 +79,9 @@ _REASONS = (
     "current_clock_throttle_reasons",
     "dvcctr",
 )
+#: Performance states: P0 is the fastest, P15 the slowest.
+_STATES = ("pstate", "dcgm_fi_dev_pstate")
+_STATE = re.compile(r"[Pp]?(1[0-5]|\d)(?:\.0+)?")
 _HEX = re.compile(r"0[xX][0-9a-fA-F]+")
 _REASON = re.compile(r"clocks_(?:throttle|event)_reasons\.(sw|hw)_(.+)")
 
@@ -108,6 +111,9 @@ def measured(row: Mapping[str, str]) -> dict[str, float]:
         if free and "memory_used_bytes" in values and None not in parts:
             rest = sum(p for p in parts if p is not None)
             values["memory_total_bytes"] = values["memory_used_bytes"] + rest * _MIB
+    states = (_STATE.fullmatch(row[name].strip()) for name in _STATES if name in row)
+    if (state := next(filter(None, states), None)) is not None:
+        values["performance_state"] = float(state[1])
     limits = _limits(row)
     if limits is not None:
         values["throttled"], values["overheated"] = map(float, limits)
