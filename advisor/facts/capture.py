@@ -361,7 +361,7 @@ def startup_facts(a: Analysis, span: int, out: FactWriter) -> None:
         )
         out.put("startup.late_ratio", late.sum() / by_step.sum() if again else 0.0)
     parts = {kind: found.parts[kind].total if kind in found.parts else 0 for kind in KINDS}
-    out |= {f"startup.{kind}_ratio": length / span for kind, length in parts.items()}
+    out |= {f"startup.{kind}_ratio": min(length / span, 1.0) for kind, length in parts.items()}
     parts["rest"] = max(found.length - sum(parts.values()), 0)
     if len(a.steps):
         slow = warmup_steps(a.steps, found, a.ops)

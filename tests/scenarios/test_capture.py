@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -556,3 +556,39 @@ def test_only_what_the_profiler_cost_is_taken_off_the_program(
             m.wait()
     d = diagnosed(m, tmp_path)
     assert ranked(d) == first
+
+
+def capture_graphs(m: Machine, sizes: Sequence[int], ranges: bool = True) -> None:
+    """As an engine does before it serves: each size runs once, and is then captured."""
+    for size in sizes:
+        with m.step(f"capture_{size}" if ranges else "forward"):
+            m.layers(20)
+            m.wait()
+            m.call("cudaStreamBeginCapture_v10000", 3)
+            for _ in range(160):
+                m.call("cudaLaunchKernel_v7000", 3)
+            m.call("cudaStreamEndCapture_v10000", 200)
+            m.call("cudaGraphInstantiate_v12000", 9_000)
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_capture_of_graphs_being_captured(tmp_path: Path, ranges: bool) -> None:
+    m = Machine()
+    capture_graphs(m, (64, 32, 16, 8, 4, 2, 1), ranges)
+    d = diagnosed(m, tmp_path)
+    expect(d, "startup-in-window", never=("launch-bound", "host-gap", "graph-rebuilds"))
+    assert d.findings[0].recommendations[0].id == "profile-replays"
+
+
+def test_graphs_that_are_captured_before_many_replays(tmp_path: Path) -> None:
+    """The healthy partner: the window leaves their capture out."""
+    m = Machine()
+    capture_graphs(m, (8, 4))
+    for i in range(60):
+        with m.step(f"decode_step {i}"):
+            m.replay(120, call=70)
+            m.read_back()
+    d = diagnosed(m, tmp_path)
+    assert "profile-replays" not in {r.id for f in d.findings for r in f.recommendations}
+    assert d.inputs[0].steps is not None
+    assert d.inputs[0].steps >= 58
