@@ -18,6 +18,19 @@ from advisor.metrics.analysis import Analysis
 from advisor.model.arrays import Array
 from advisor.sources.schema import LOAD_BOTH
 
+#: Facts that a log or a scrape says as such.
+_OPTIONS = (
+    "layers_on_gpu",
+    "layers",
+    "host_step_ms",
+    "device_step_ms",
+    "host_longer_ratio",
+    "device_idle_ratio",
+    "slots_busy",
+    "slot_output_per_s",
+    "slot_prompt_per_s",
+)
+
 
 @predicate
 def log_says(a: Analysis, column: str) -> bool:
@@ -45,6 +58,7 @@ def load_facts(a: Analysis, out: FactWriter) -> None:
     context = loads.context_slowdown(load)
     most = float(load.running[counted].max()) if counted.any() else None
     replicas = loads.replicas_of(load)
+    on_gpu = _quotient(_option(options, "layers_on_gpu"), _option(options, "layers"))
     out |= {
         "load.lines": len(load.kind),
         "load.since_start": "since_start" in options,
@@ -83,6 +97,8 @@ def load_facts(a: Analysis, out: FactWriter) -> None:
         ),
         "load.requests_a_batch": _option(options, "requests_a_batch"),
         "load.tensor_parallel": _option(options, "tensor_parallel"),
+        **{f"load.{name}": _option(options, name) for name in _OPTIONS},
+        "load.layers_on_cpu_ratio": None if on_gpu is None else 1 - on_gpu,
     }
     _graphs(load, options, out)
     _speculation(load, options, out)

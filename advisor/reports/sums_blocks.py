@@ -36,6 +36,11 @@ _LOAD = (
     ("load.first_token_ms", "ms", "{} to the first one"),
     ("load.queue_ms", "ms", "{} in the queue"),
     ("load.cache_used", "ratio", "KV cache {} full"),
+    ("load.slots_busy", "count", "{} slots busy"),
+    ("load.slot_output_per_s", "count", "{} tokens/s a slot"),
+    ("load.slot_prompt_per_s", "count", "prompts at {} tokens/s"),
+    ("load.host_step_ms", "ms", "host step {}"),
+    ("load.device_step_ms", "ms", "device step {}"),
 )
 
 

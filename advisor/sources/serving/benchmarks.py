@@ -74,6 +74,16 @@ def read_benchmark(text: str) -> ServerLog:
     return log
 
 
+def without_load(text: str) -> str:
+    """What is said of a report that does not tell under which load it was measured."""
+    took = [run["latency"] for run in read_runs(text) if "latency" in run]
+    found = f": {took[0] / 1e3:.3g} s a batch, of a size and lengths that it does not tell" if took else ""
+    return (
+        f"{found or ', without the load that it was measured under'}; give the report of a benchmark that "
+        "sends requests (vllm bench serve, sglang.bench_serving, genai-perf), or the log of the server"
+    )
+
+
 def like_runs(log: ServerLog) -> tuple[Row, Row] | None:
     """Two runs of a report under a like load, as before and after a change; None if there are none. Tests of
     llama-bench are of several models or settings."""

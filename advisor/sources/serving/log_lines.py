@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from advisor.numerals import finite, read_float, read_int
 from advisor.reading import short_lines
 from advisor.sources.schema import LOAD_BOTH, LOAD_DECODE, LOAD_PREFILL
+from advisor.sources.serving.several_lines import SeveralLines
 
 Row = dict[str, float]
 
@@ -40,7 +41,8 @@ _ENGINES = {
     "vllm": r"\bvLLM (?:API server|server)|\bLLM engine \(v|\bvllm\.|Avg generation throughput: ",
     "sglang": r"\bsglang\b|\bServerArgs\(|server_args=|Decode batch|Prefill batch",
     "tensorrt-llm": r"\[TRT-LLM\]|\[TensorRT-LLM\]|tensorrt_llm",
-    "native": r"\bllama_(?:perf|print_timings|context|model)|\bllama\.cpp\b|\bslot (?:release|print_timing)",
+    "native": r"\boffloaded \d+/\d+ layers to GPU|\bllama_(?:perf|print_timings|context|model)"
+    r"|\bllama\.cpp\b|\bslot +(?:release|print_timing|launch_slot)",
 }
 _VERSION = re.compile(
     r"(?:vLLM API server version|LLM engine \(v|sglang(?:==| version:? ?)|TensorRT[- ]LLM version:)"
@@ -107,15 +109,29 @@ def read_log(text: str) -> ServerLog:
     lines, longer = short_lines(text)
     log = ServerLog(torn=longer)
     containers: list[str] = []
+    several = SeveralLines()
     for line in lines:
         read_settings(line, log)
+        several.read(line)
         before = len(log.rows)
         _read_line(line, log)
+        if (at_once := several.at_once) > 1:
+            for row in log.rows[before:]:
+                _of_slots(row, at_once)
         hit = _CONTAINER.match(line)
         containers += [(hit[1] or hit[2]) if hit else ""] * (len(log.rows) - before)
+    log.settings |= several.settings()
     if len(set(containers)) > 1:
         _number_replicas(log, containers)
     return log
+
+
+def _of_slots(row: Row, at_once: int) -> None:
+    """The row of a request of llama.cpp, which ran beside others: each gets tokens at its rate."""
+    row["running"] = float(at_once)
+    for column in ("output_per_s", "prompt_per_s"):
+        if column in row and (column == "output_per_s" or row["kind"] != LOAD_PREFILL):
+            row[column] *= at_once
 
 
 def _number_replicas(log: ServerLog, containers: Sequence[str]) -> None:

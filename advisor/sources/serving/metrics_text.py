@@ -25,20 +25,44 @@ _SAMPLE = re.compile(
     r"^([a-zA-Z_:][\w:]*)(?:\{([^}]*)\})?\s+(-?[\d.]+(?:[eE][-+]?\d+)?|NaN|[+-]Inf)(?:\s+(\d{1,18}))?\s*$"
 )
 _LABEL = re.compile(r'\b(\w+)="((?:[^"\\]|\\.)*)"')
-_PREFIXES = {"vllm:": "vllm", "sglang:": "sglang", "sglang_": "sglang", "tgi_": "tgi", "nv_": "triton-server"}
+_PREFIXES = {
+    "vllm:": "vllm",
+    "sglang:": "sglang",
+    "sglang_": "sglang",
+    "tgi_": "tgi",
+    "nv_": "triton-server",
+    "llamacpp:": "native",
+}
 #: Our column -> names of gauges, and what they are multiplied with.
 _GAUGES = {
-    "running": (("vllm:num_requests_running", "sglang:num_running_reqs", "tgi_batch_current_size"), 1.0),
+    "running": (
+        (
+            "vllm:num_requests_running",
+            "sglang:num_running_reqs",
+            "tgi_batch_current_size",
+            "llamacpp:requests_processing",
+        ),
+        1.0,
+    ),
     "waiting": (
         (
             "vllm:num_requests_waiting",
             "sglang:num_queue_reqs",
             "tgi_queue_size",
             "nv_inference_pending_request_count",
+            "llamacpp:requests_deferred",
         ),
         1.0,
     ),
-    "cache_used": (("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage"), 1.0),
+    "cache_used": (
+        (
+            "vllm:kv_cache_usage_perc",
+            "vllm:gpu_cache_usage_perc",
+            "sglang:token_usage",
+            "llamacpp:kv_cache_usage_ratio",
+        ),
+        1.0,
+    ),
     "output_per_s": (("vllm:avg_generation_throughput_toks_per_s", "sglang:gen_throughput"), 1.0),
     "prompt_per_s": (("vllm:avg_prompt_throughput_toks_per_s",), 1.0),
     "prefix_hit": (("sglang:cache_hit_rate", "vllm:gpu_prefix_cache_hit_rate"), 1.0),
@@ -120,6 +144,12 @@ _PREEMPTIONS = (
     "sglang:num_retracted_reqs",
     "sglang:num_retracted_requests_total",
 )
+#: llama.cpp: rates of one slot while it works, since the scrape before, and how many work at once.
+_SLOT_RATES = {
+    "slots_busy": "llamacpp:n_busy_slots_per_decode",
+    "slot_output_per_s": "llamacpp:predicted_tokens_seconds",
+    "slot_prompt_per_s": "llamacpp:prompt_tokens_seconds",
+}
 _SETTINGS = {"vllm:cache_config_info": {"num_gpu_blocks": "cache_blocks"}}
 
 
@@ -187,6 +217,9 @@ def read_metrics(text: str) -> ServerLog:
     log.preempted = _preemptions(scrapes)
     if len(scrapes) == 1:
         log.settings["since_start"] = 1.0
+    for setting, name in _SLOT_RATES.items():
+        if scrapes and (value := scrapes[-1].total((name,))):
+            log.settings[setting] = value
     if scrapes and (a_batch := _a_batch(scrapes)) is not None:
         log.settings["requests_a_batch"] = a_batch
     return log
@@ -259,6 +292,9 @@ def _row(
                 if column in _COUNTS:
                     row[_COUNTS[column]] = found[1]
                 break
+    rate, slots = (values.get(_SLOT_RATES[n], 0.0) for n in ("slot_output_per_s", "slots_busy"))
+    if rate > 0:
+        row |= {"token_ms": 1e3 / rate, "output_per_s": rate * max(slots, 1.0)}
     if (accepted := _quotient(*_VERIFIED, values, before)) is not None:
         row["accepted"] = 1 + accepted[0]
     if seconds is not None:

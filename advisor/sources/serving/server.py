@@ -13,7 +13,7 @@ from advisor.model.capture import Capture, Recorder
 from advisor.reading import decoded
 from advisor.sources.ranges import possible
 from advisor.sources.schema import TABLES
-from advisor.sources.serving.benchmarks import like_runs, read_benchmark, tool_of
+from advisor.sources.serving.benchmarks import like_runs, read_benchmark, tool_of, without_load
 from advisor.sources.serving.log_lines import Row, ServerLog, has_load, read_log
 from advisor.sources.serving.metrics_text import is_metrics, read_metrics
 from advisor.sources.trace import Around, Columns, InMemory, Source
@@ -39,6 +39,8 @@ class ServerLoad(InMemory):
     def __init__(self, shown: Path, text: str) -> None:
         super().__init__()
         log, kind = parse(text)
+        if not log.rows and kind == BENCHMARK and log.title:
+            raise InputError(f"{shown}: a report of {log.title}{without_load(text)}")
         if not log.rows:
             raise InputError(
                 f"{shown}: no server's log with lines about its load; give the part with lines such as "
