@@ -71,6 +71,7 @@ def load_facts(a: Analysis, out: FactWriter) -> None:
             loads.total(r.waiting for r in replicas), loads.total(r.running for r in replicas)
         ),
         "load.waiting_ratio": _over(np.mean, (load.waiting > 0)[~np.isnan(load.waiting)]),
+        "load.held_back_ratio": _over(np.mean, (load.waiting > 0)[~np.isnan(load.waiting)]) or None,
         "load.idle_ratio": _idle(load),
         "load.output_per_s": loads.total(r.output_per_s for r in replicas),
         "load.prompt_per_s": loads.total(r.prompt_per_s for r in replicas),

@@ -27,7 +27,15 @@ from advisor.pipeline.diagnose import Progress, diagnose
 from advisor.pipeline.ranks import diagnose_ranks
 from advisor.ranks.recognise import recognise
 from advisor.reading import SAVED, STDIN, held, similar
-from advisor.sources.open import as_captures, in_folder, is_export_folder, is_profiler_json, peek, searched
+from advisor.sources.open import (
+    as_captures,
+    in_folder,
+    is_export_folder,
+    is_profiler_json,
+    kind_of,
+    peek,
+    searched,
+)
 
 _log = logging.getLogger(__name__)
 Chosen = TypeVar("Chosen", bound=Options)
@@ -84,6 +92,17 @@ class Pair(NamedTuple):
         return Capture(self.path).read(how._replace(options=self.options(how.options)))
 
 
+class Served(NamedTuple):
+    """Samples of a GPU, and the log of the server that it served meanwhile."""
+
+    path: Path
+    log: Path
+
+    def read(self, how: How) -> Read:
+        chosen = dataclasses.replace(how.options, log=self.log)
+        return Capture(self.path).read(how._replace(options=chosen))
+
+
 class Saved(NamedTuple):
     """A document with diagnoses that `--format json` wrote."""
 
@@ -112,7 +131,7 @@ class Job(NamedTuple):
 
 Recording = Capture | Pair
 #: What one path, or two for a pair, stands for.
-Input = Capture | Pair | Saved
+Input = Capture | Pair | Served | Saved
 
 
 class Given(NamedTuple):
@@ -134,10 +153,18 @@ def several(paths: Sequence[Path], pair: bool = False) -> Given:
     if pair and not (len(files) == 1 < len(paths)):
         inputs = (recording(files, pair),)
     else:
-        inputs = tuple(Saved(path) if is_saved(path) else Capture(path) for path in files)
+        served = _served(files) if len(files) == len(paths) == 2 else None
+        single = tuple(Saved(path) if is_saved(path) else Capture(path) for path in files)
+        inputs = single if served is None else (served,)
     # A folder exported by nsys is one capture; any other one stands for those in it.
     read = [each.path for each in inputs]
     return Given(inputs, len(read) > 1 or any(path not in read and path.is_dir() for path in paths))
+
+
+def _served(files: Sequence[Path]) -> Served | None:
+    """Two files that show one thing twice, the log of a server and samples of its GPU; None for others."""
+    by_kind = {kind_of(path): path for path in files}
+    return Served(by_kind["samples"], by_kind["server"]) if by_kind.keys() == {"samples", "server"} else None
 
 
 def recording(paths: Sequence[Path], pair: bool = False) -> Recording:

@@ -37,7 +37,7 @@ def comparison(doc: m.Comparison, verbosity: int = 0) -> Iterator[Block]:
     yield Paragraph(doc.summary, strong=True)
     yield from (Labelled("note", note) for note in doc.notes)
     limit = None if verbosity > 0 else ROWS
-    if not doc.phases:  # logs, samples and printed tables
+    if doc.values:  # logs, samples and printed tables
         yield from _values(doc.values, limit)
         yield from _findings(doc.changes, verbosity)
         return
@@ -102,6 +102,8 @@ def _alike(before: str, after: str) -> str:
 
 def _phases(phases: tuple[m.PhaseChange, ...]) -> Iterator[Block]:
     """The typical and the mean step of each phase, with the interval of the change."""
+    if not phases:
+        return
     yield Heading("Steps", "typical: the median ratio over all pairs of steps")
     rows: list[tuple[Cell, ...]] = []
     for p in phases:
@@ -123,8 +125,6 @@ def _phases(phases: tuple[m.PhaseChange, ...]) -> Iterator[Block]:
 
 def _values(values: tuple[m.ValueChange, ...], limit: int | None) -> Iterator[Block]:
     """What both sides measured themselves; then the rows of printed tables."""
-    if not values:
-        return
     yield Heading("Values", "what both sides hold")
     for row, heads in (
         (False, ("value", "before", "after", "change")),

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
+from advisor.model.capture import LOAD
 from advisor.model.findings import Diagnosis
 from advisor.model.numbers import amount, found_and_noted
 from advisor.model.rules import judges_capture
@@ -21,6 +22,8 @@ WIDTH = 80
 LINES, KINDS = 2, 3
 #: What the options of the command just typed are for.
 OPTIONS = f"All: -v; share: --html{GLUE}FILE; gate: --fail-on{GLUE}high"
+#: Engines whose profiler `advisor attach` starts.
+_ATTACHED = ("vllm", "sglang")
 #: When to compare.
 FIXED = "Fixed?"
 
@@ -62,6 +65,18 @@ def counts(diagnosis: Diagnosis) -> str:
         parts.append(f"{away} {'does' if away == 1 else 'do'} not apply")
     parts.append(f"{_rules(diagnosis.not_evaluated)} not judged")
     return " · ".join(parts)
+
+
+def _server_alone(d: Diagnosis) -> str | None:
+    """What to do after a log or metrics: profile the server as it serves, if a command can start that."""
+    entry = d.inputs[0]
+    if entry.step_method != LOAD:
+        return None
+    if any(f.name == "load.on_cpu" and f.value for f in d.facts):
+        return b.command("advisor compare", entry.path, " AFTER", WIDTH)
+    if entry.serving_engine in _ATTACHED:
+        return "advisor attach http://HOST:PORT"
+    return "capture the server with nsys profile --trace=cuda,nvtx"
 
 
 def checked(diagnosis: Diagnosis, width: int) -> str:
@@ -106,6 +121,8 @@ def _next(d: Diagnosis, room: int) -> str:
         return b.command("advisor show", d.inputs[0].path, f" {idle.code}", room)
     if d.next_target is not None:
         return f"the {d.next_target.command.partition(' ')[0].rstrip(';')} line above"
+    if (server := _server_alone(d)) is not None:
+        return server
     if not flags:
         return "advisor rules list"
     options = [flag for flag in flags if " --" in f" {flag}"]

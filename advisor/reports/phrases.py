@@ -141,8 +141,8 @@ def chosen(entry: Input) -> str:
 
 
 def share_text(finding: Finding) -> str:
-    """The share of the step that the cause holds; empty if it has none."""
-    return "" if finding.share is None else value_text(finding.share, "ratio")
+    """The share of the step that the cause holds; empty if it holds none."""
+    return value_text(finding.share, "ratio") if finding.share else ""
 
 
 def scope(finding: Finding | Gone) -> str:

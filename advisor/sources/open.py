@@ -291,6 +291,15 @@ def is_profiler_json(path: Path) -> bool:
         return False
 
 
+def kind_of(path: Path) -> str | None:
+    """The name of the recogniser that knows a file; None for one that cannot be read."""
+    try:
+        found = Found(path, path, b"" if path.is_dir() else _head(path, HEAD_BYTES))
+        return next((kind.name for kind in RECOGNISERS if kind.matches(found)), None)
+    except (OSError, InputError, *FAULTS):
+        return None
+
+
 def _head(path: Path, size: int) -> bytes:
     """The beginning of a file, unpacked if it is compressed."""
     with path.open("rb") as file:

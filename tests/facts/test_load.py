@@ -47,6 +47,7 @@ def test_values_of_vllm(tmp_path: Path) -> None:
             "load.waiting_per_running": 4 / 35,
             "load.since_start": False,
             "load.waiting_ratio": 1 / 3,
+            "load.held_back_ratio": 1 / 3,
             "load.idle_ratio": 1 / 3,
             "load.output_per_s": 400.0 + 900.0,
             "load.prompt_per_s": 0.0 + 100.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import advisor
+from advisor.cli.main import main
 from advisor.errors import InputError
 from advisor.model.findings import Diagnosis
 from tests.captures import committed
@@ -89,6 +91,61 @@ def told(folder: Path, text: str) -> Diagnosis:
 def test_the_cause(tmp_path: Path, engine: str, server: Server, cause: str | None) -> None:
     found = ranked(told(tmp_path, ENGINES[engine](server)))
     assert found == ([cause] if cause else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (vllm(Server()), "Next: advisor attach http://HOST:PORT"),
+        (sglang(Server()), "Next: advisor attach http://HOST:PORT"),
+        (vllm(Server()).replace("GPU KV cache", "CPU KV cache"), " AFTER"),
+        (llama(Server()), "Next: capture the server with nsys profile --trace=cuda,nvtx"),
+    ],
+)
+def test_what_to_do_next(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, line: str) -> None:
+    """The profiler of the server itself, where one command starts it; nothing of a GPU for a CPU."""
+    path = tmp_path / "server.log"
+    path.write_text(text)
+    assert main([str(path)]) == 0
+    assert capsys.readouterr().out.rstrip().endswith(line)
+
+
+SMI = "timestamp, index, utilization.gpu [%]\n" + "".join(
+    f"2026/01/01 00:00:{i:02d}.000, 0, 40 %\n" for i in range(30)
+)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_log_and_samples_of_one_server_are_one_thing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], turned: bool
+) -> None:
+    paths = [tmp_path / "server.log", tmp_path / "smi.csv"]
+    for path, text in zip(paths, (vllm(Server()), SMI), strict=True):
+        path.write_text(text)
+    assert main([*map(str, paths[::-1] if turned else paths), "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    known = {f["name"]: f["value"] for f in document["facts"]}
+    assert known["load.running"] == 16
+    assert known["activity.busy_ratio"] == pytest.approx(0.4)
+
+
+def test_two_logs_are_two_servers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [tmp_path / "a.log", tmp_path / "b.log"]
+    for path in paths:
+        path.write_text(vllm(Server()))
+    assert main([*map(str, paths)]) == 0
+    assert "2 captures" in capsys.readouterr().out
+
+
+def test_requests_that_lost_their_cache_alone_hold_no_share(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "server.log"
+    path.write_text(sglang(Server(preempted=5)))
+    assert main([str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "kv-cache-full" in shown
+    assert "0 %" not in shown.replace("30 %", "")
 
 
 def test_there_are_enough_of_them() -> None:

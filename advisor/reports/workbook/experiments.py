@@ -206,7 +206,7 @@ def _sheet(book: Workbook, name: str, title: str = "", note: str = "") -> Sheet:
 
 
 def _comparison(book: Workbook, summary: Sheet, doc: m.Comparison) -> None:
-    if not doc.phases:
+    if doc.values:
         summary.heading("Values", "what both sides hold")
         _signed(summary.records(VALUES, doc.values), "change")
         _sides(summary, ("before", doc.before), ("after", doc.after))
