@@ -123,6 +123,8 @@ QUOTA_EXACT_NS = 2_000_000
 STOP_NS = 1_000_000
 #: This many at least. Choice: fewer may be chance.
 STOPS = 4
+#: So many of them show a rhythm: by chance three end together to this exactness once in 600 captures.
+QUOTA_STOPS = 3
 #: At least this share of them is in rhythm. Choice. Lower, and a thread that sleeps now and then has a quota
 #: (calibration#switches: no public capture lacks a CPU).
 RHYTHM_RATIO = 0.75

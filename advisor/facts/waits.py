@@ -272,7 +272,7 @@ def _long_stops(away: Spans) -> Spans:
 def _in_rhythm(away: Spans) -> float:
     """How much of the long stops ends a multiple of the period of a quota after most others end."""
     stops = _long_stops(away)
-    if len(stops) < limits.STOPS:
+    if len(stops) < limits.QUOTA_STOPS:
         return 0.0
     phase = stops.end % limits.QUOTA_PERIOD_NS
     apart = np.abs(phase[:, None] - phase)

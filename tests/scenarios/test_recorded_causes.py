@@ -227,10 +227,10 @@ def test_allocations_that_fail_until_memory_is_freed(tmp_path: Path, fails: bool
 # ------------------------------------------------------------------------------- no CPU, no calls recorded
 
 
-def stopped(every_ms: float, for_ms: float) -> Machine:
+def stopped(every_ms: float, for_ms: float, steps: int = 300) -> Machine:
     """Eager decode of some 2 ms a step whose thread is stopped at this rhythm, wherever it is."""
     m, due = Machine(), every_ms * 1e3
-    for i in range(300):
+    for i in range(steps):
         with m.step(f"decode_step {i}"):
             for _ in range(30):
                 m.layers(1, call=3)
@@ -242,8 +242,9 @@ def stopped(every_ms: float, for_ms: float) -> Machine:
     return m
 
 
-def test_stops_at_a_rhythm_of_100_ms_are_a_quota(tmp_path: Path) -> None:
-    d = diagnosed(stopped(100, 30), tmp_path)
+@pytest.mark.parametrize("steps", [300, 240], ids=["many stops", "three stops"])
+def test_stops_at_a_rhythm_of_100_ms_are_a_quota(tmp_path: Path, steps: int) -> None:
+    d = diagnosed(stopped(100, 30, steps), tmp_path)
     expect(d, "cpu-contention", never=("host-gap",))
     assert fact(d, "host.off_cpu_quota_ratio") == pytest.approx(1, abs=0.1)
     assert advice(d, "cpu-contention")[0] == "raise-cpu-quota"
