@@ -53,7 +53,9 @@ def summed(d: Diagnosis) -> Iterator[b.Block]:
     """The largest rows of a printed table, and the load of a server; nothing for other captures."""
     known = {f.name: f.value for f in d.facts if f.name.startswith("load.")}
     load = [
-        words.format(value_text(v, unit)) for name, unit, words in _LOAD if (v := known.get(name)) is not None
+        words.format(value_text(v, unit)).replace("1 requests", "1 request" if v == 1 else "1 requests")
+        for name, unit, words in _LOAD
+        if (v := known.get(name)) is not None
     ]
     if known.get("load.on_cpu"):
         load.append("on a CPU")
