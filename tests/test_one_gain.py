@@ -9,7 +9,7 @@ import pytest
 
 from advisor.errors import AdvisorError
 from advisor.model.findings import Diagnosis, Finding
-from advisor.model.gain import saved_by
+from advisor.model.gain import HOLDS_MUCH, perhaps_saved, saved_by
 from advisor.pipeline.explain import whatif
 from tests import captures as captured
 from tests.captures import each
@@ -84,3 +84,34 @@ def test_a_what_if_states_the_gain_of_its_finding(path: Path) -> None:
     assert report.step_before_ms == gain.step_before_ms
     assert report.step_after_ms == gain.step_after_ms
     assert report.speedup == gain.speedup
+
+
+@CAPTURES
+def test_what_the_analysis_set_aside_is_never_high_and_first_only_alone(path: Path) -> None:
+    found = [f for f in diagnosed(path).findings if f.severity != "info"]
+    aside = [f for f in found if f.ranking is not None and f.ranking.aside]
+    assert all(f.severity in ("low", "medium") for f in aside)
+    # Behind it stand only faults of the file alone, such as secrets in it.
+    behind = found[min((found.index(f) for f in aside), default=len(found)) :]
+    assert all(f in aside or (f.impact is not None and f.impact.part == "capture") for f in behind)
+
+
+@CAPTURES
+def test_no_fix_that_perhaps_saves_a_tenth_is_information_alone(path: Path) -> None:
+    for f in estimated(diagnosed(path)):
+        assert f.gain is not None
+        assert f.ranking is not None
+        if perhaps_saved(f.gain) is None or f.gain.after_first is not None or f.ranking.cap == "info":
+            continue
+        if f.ranking.levels is None and f.kind != "symptom":
+            assert f.severity != "info", f.code
+
+
+@CAPTURES
+def test_no_larger_batch_leads_over_a_cause_of_latency(path: Path) -> None:
+    found = [f for f in diagnosed(path).findings if f.severity != "info"]
+    if not found or found[0].gain is None or found[0].gain.measure != "throughput":
+        return
+    for f in estimated(diagnosed(path)):
+        if f.kind == "cause" and f.severity != "info":
+            assert (f.share or 0.0) < HOLDS_MUCH, f.code

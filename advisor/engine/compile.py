@@ -104,6 +104,7 @@ class CompiledRule(Struct, frozen=True):
     withholds: bool | Test
     withholds_health: bool | Test
     lost: bool | Test
+    aside: bool | Test
     applies: tuple[tuple[Test, ...], ...]
     alternatives: tuple[tuple[Test, ...], ...]
     doubts: tuple[tuple[Test, ...], ...]
@@ -319,6 +320,7 @@ class _Builder:
             withholds=self.flag(("withholds",), rule.withholds),
             withholds_health=self.flag(("withholds_health",), rule.withholds_health),
             lost=self.flag(("severity", "lost"), rule.severity.lost),
+            aside=self.flag(("severity", "aside"), rule.severity.aside),
             applies=self.each(("recommendations",), rule.recommendations, "applies_when"),
             alternatives=self.each(("alternatives",), rule.alternatives, "applies_when"),
             doubts=self.each(("doubts",), rule.doubts, "when"),

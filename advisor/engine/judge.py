@@ -92,8 +92,8 @@ def grading(inference: Inference, spec: RuleSpec, scope: Scope, confidence: floa
     """A finding's severity before any fix is estimated: the severity by levels of the rule's own (high if
     it invalidates every other finding), and the maximum that the rule and its doubts allow."""
     levels: Severity | None = None
-    fact = _number(inference, spec, scope)
-    if holds(inference, inference.program.by_code[spec.code].invalidates, scope):
+    fact, rule = _number(inference, spec, scope), inference.program.by_code[spec.code]
+    if invalidates := holds(inference, rule.invalidates, scope):
         levels = "high"
     elif spec.severity.levels:
         value = float("-inf") if fact is None else float(fact.value)
@@ -107,7 +107,8 @@ def grading(inference: Inference, spec: RuleSpec, scope: Scope, confidence: floa
         cap=least(*caps) if caps else None,
         tail=float(tail.value) if tail is not None else 0.0,
         measured=spec.subject != "trace",
-        lost=holds(inference, inference.program.by_code[spec.code].lost, scope),
+        lost=holds(inference, rule.lost, scope),
+        aside=not invalidates and holds(inference, rule.aside, scope),
     )
 
 

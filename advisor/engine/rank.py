@@ -3,7 +3,8 @@
 One currency for all: the share of the step that the fix saves. The list is sorted by
 
 1. what invalidates the capture, by impact;
-2. severity, faults of the file alone behind all that cost the program something;
+2. severity, faults of the file alone, and what the analysis has set aside, behind all that cost the program
+   something;
 3. latency before throughput: a larger batch makes no step shorter;
 4. faults before limits;
 5. the score, with a required fix moved before the one that needs it. A fix that may save less than half of
@@ -69,8 +70,9 @@ def graded_by(gain: Gain | None) -> float | None:
 
 def severity_of(terms: Ranking, held: float, saved: float | None, perhaps: bool = False) -> Severity:
     """By the rule's own levels, else by the share saved, or that of the slowest steps (at most medium), else
-    by the share `held` (at most medium, unless that is lost); at most the cap. A fix that `perhaps` saves
-    much is at least low: a wide range is no proof that nothing is wrong."""
+    by the share `held` (at most medium, unless that is lost); at most the cap, and medium for what the
+    analysis has set aside. A fix that `perhaps` saves much is at least low: a wide range is no proof that
+    nothing is wrong."""
     if terms.levels is not None:
         severity = terms.levels
     elif saved is not None:
@@ -79,7 +81,7 @@ def severity_of(terms: Ranking, held: float, saved: float | None, perhaps: bool 
         severity = max(by_share(saved), tail, at_least, key=SEVERITIES.index)
     else:
         severity = by_share(held) if terms.lost else least(by_share(held), "medium")
-    return least(severity, terms.cap)
+    return least(severity, terms.cap, "medium" if terms.aside else None)
 
 
 def graded(finding: Finding) -> Finding:
@@ -173,7 +175,8 @@ def _group(finding: Finding) -> tuple[int, int]:
     assert terms is not None
     if terms.tier != 1:
         return terms.tier, 0
-    return 1, -1 if _of_file(finding) else -2 * SEVERITIES.index(finding.severity)
+    last = _of_file(finding) or (terms.aside and finding.severity != "info")
+    return 1, -1 if last else -2 * SEVERITIES.index(finding.severity)
 
 
 def _of_file(finding: Finding) -> bool:

@@ -224,10 +224,12 @@ class SeverityLevel(Strict):
 
 class SeveritySpec(Strict):
     """By the global table or `levels` of the impact, at most `cap`; by a share of slow steps, `tail`, if
-    more. Without an estimate at most medium, unless all that the cause holds is `lost`."""
+    more. Without an estimate at most medium, unless all that the cause holds is `lost`. What the analysis
+    has set `aside`, so that no other finding counts it, is never high, and behind all others above info."""
 
     cap: Severity | None = None
     lost: FlagOrFact = False
+    aside: FlagOrFact = False
     tail: FactName | None = None
     levels: Annotated[tuple[SeverityLevel, ...], Items, Field(max_length=4)] = ()
 

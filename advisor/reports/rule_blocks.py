@@ -167,6 +167,9 @@ def _severity(rule: RuleSpec) -> str:
     if rule.severity.lost is not False:
         where = "" if rule.severity.lost is True else f" where {_all(rule, (rule.severity.lost,))}"
         text += f"; without an estimate, too, by all that it holds{where}"
+    if rule.severity.aside is not False:
+        where = "" if rule.severity.aside is True else f" where {_all(rule, (rule.severity.aside,))}"
+        text += f"; set aside by the analysis, so at most medium and behind all else{where}"
     for doubt in rule.doubts:
         most = f"at most {doubt.cap}, and " if doubt.cap else ""
         text += f"; {most}less sure (x {doubt.factor:g}) where {_all(rule, doubt.when)}"

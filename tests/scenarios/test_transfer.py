@@ -301,7 +301,8 @@ def test_one_copy_up_one_kernel_and_one_copy_down_dominate_nothing(tmp_path: Pat
     assert fact(d, "copy.once_ratio") == pytest.approx(13.65 / 15.65, abs=0.01)
     assert severities(d) == {"low"}
     assert max(f.confidence for f in d.findings if f.cause in COPIES) < 0.45
-    assert ("startup-in-window" in ranked(d)[:1]) == (start_up > 1_000)
+    # The analysis has set start-up aside: it comes behind what it judges.
+    assert ("startup-in-window" in ranked(d)[-1:]) == (start_up > 1_000)
 
 
 def test_copies_that_come_with_every_piece_of_work_dominate(tmp_path: Path) -> None:
