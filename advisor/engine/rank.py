@@ -6,7 +6,8 @@ One currency for all: the share of the step that the fix saves. The list is sort
 2. severity, faults of the file alone, and what the analysis has set aside, behind all that cost the program
    something;
 3. latency before throughput: a larger batch makes no step shorter;
-4. faults before limits;
+4. faults before limits, a limit at most as severe as a fault of medium or high severity; but before a fault
+   of low severity that saves less at as much effort;
 5. the score, with a required fix moved before the one that needs it. A fix that may save less than half of
    its estimate counts for `PERHAPS_HALF` of it: how much it saves is in doubt, not whether the cause is
    right. Where no step repeats, scores of the window count by the share of the capture that it is, beside
@@ -24,6 +25,7 @@ from advisor.engine.infer import Inference
 from advisor.model.facts import Scope
 from advisor.model.findings import SEVERITIES, Finding, Related, Severity
 from advisor.model.gain import (
+    EFFORTS,
     HELD_FACTOR,
     HOLDS_MUCH,
     WORTH,
@@ -99,6 +101,7 @@ def graded(finding: Finding) -> Finding:
         score=round(factor * share * finding.confidence, 6),
         throughput=finding.gain is not None and finding.gain.measure == "throughput",
         tier=0 if finding.invalidates else 2 if known.cap == "info" else 1,
+        behind=None,
     )
     gain = finding.gain
     perhaps = gain is not None and gain.after_first is None and perhaps_saved(gain) is not None
@@ -119,28 +122,58 @@ def rank(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> tuple[Fi
         cap = least("medium", max((f.severity for f in before), key=SEVERITIES.index, default=None))
         rated = [_behind_latency(f, cap) for f in rated]
     part = _window_part(rated)
-    placed = required_first(
-        sorted(rated, key=lambda f: _place(f, part)), rules, lambda a, b: _group(a) == _group(b)
-    )
+    ordered = _options_first(sorted(rated, key=lambda f: _place(f, part)))
+    placed = required_first(ordered, rules, lambda a, b: _group(a) == _group(b))
     return tuple(f.replaced(rank=number) for number, f in enumerate(placed, 1))
 
 
 def _behind_heavier(finding: Finding, rated: Sequence[Finding]) -> Finding:
-    """The finding, at most as severe as the causes in the same place that outweigh it: a symptom if they hold
-    more of the step; a limit if they have no estimate and hold more than its fix saves, since no estimate
-    makes a fault no lighter than what the program does well."""
+    """The finding, at most as severe as the causes in the same place that come before it: a symptom behind
+    those that hold more of the step; a limit behind faults of medium and high severity, and behind those
+    without an estimate that hold more than its fix saves. What is wrong is mended before what the program
+    does well is done otherwise."""
     if finding.kind not in ("symptom", "limit"):
         return finding
     causes = [f for f in rated if f.kind == "cause" and _wins_latency(f) and _meet(f, finding)]
-    saved = finding.ranking.saved if finding.ranking is not None else None
     if finding.kind == "symptom":
         heavier = [f.severity for f in causes if _held(f) > _held(finding) > 0]
     else:
-        unknown = [f for f in causes if saved_of(f.gain) is None]
-        heavier = [f.severity for f in unknown if saved is not None and _held(f) > saved]
-    return finding.replaced(
-        severity=least(finding.severity, max(heavier, key=SEVERITIES.index, default=None))
-    )
+        heavier = [f.severity for f in causes if f.severity != "low" or _outweighs(f, finding)]
+    severity = least(finding.severity, max(heavier, key=SEVERITIES.index, default=None))
+    if severity == finding.severity or finding.ranking is None:
+        return finding
+    return finding.replaced(severity=severity, ranking=finding.ranking.replaced(behind="a fault"))
+
+
+def _outweighs(cause: Finding, limit: Finding) -> bool:
+    """A cause without an estimate holds more than the fix of a limit saves."""
+    saved = limit.ranking.saved if limit.ranking is not None else None
+    return saved_of(cause.gain) is None and saved is not None and _held(cause) > saved
+
+
+def _options_first(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings in their order, a limit before the faults of low severity that save less than its fix at
+    no less effort: what one would do first."""
+    placed: list[Finding] = []
+    for finding in findings:
+        at = len(placed)
+        if finding.kind == "limit" and finding.severity == "low":
+            at = next((i for i, f in enumerate(placed) if _less_for_more(f, finding)), at)
+        placed.insert(at, finding)
+    return placed
+
+
+def _less_for_more(fault: Finding, limit: Finding) -> bool:
+    """A fault of low severity whose fix saves less of the step than that of a limit, at as much effort or
+    more."""
+    ours, theirs = saved_of(fault.gain), saved_of(limit.gain)
+    if fault.kind != "cause" or _group(fault) != _group(limit) or ours is None or theirs is None:
+        return False
+    if not fault.recommendations or not limit.recommendations or not _wins_latency(fault):
+        return False
+    efforts = [EFFORTS.index(f.recommendations[0].effort) for f in (fault, limit)]
+    latency = limit.gain is not None and limit.gain.measure == "latency"
+    return latency and theirs - ours >= ALIKE and efforts[0] >= efforts[1]
 
 
 def _held(finding: Finding) -> float:
@@ -166,8 +199,10 @@ def _behind_latency(finding: Finding, cap: Severity) -> Finding:
     """A gain from a larger batch is at most medium where anything else can be gained or lost events hide
     something, and at most what certainly makes a step shorter, or without that what has a cause that holds
     much: a measured cause comes before a batch size that the tool chose, which makes no step shorter."""
-    batch = finding.ranking is not None and finding.ranking.throughput
-    return finding.replaced(severity=least(finding.severity, cap)) if batch else finding
+    terms, severity = finding.ranking, least(finding.severity, cap)
+    if terms is None or not terms.throughput or severity == finding.severity:
+        return finding
+    return finding.replaced(severity=severity, ranking=terms.replaced(behind="what makes a step shorter"))
 
 
 def _group(finding: Finding) -> tuple[int, int]:

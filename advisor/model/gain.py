@@ -195,7 +195,8 @@ class Ranking(Frozen):
     `levels` is the severity by levels of the rule's own, `cap` the maximum that the rule and its doubts
     allow; `tail` a share of the slowest steps, which counts if it is more than the impact; `measured`:
     the impact is a measured difference; `lost`: all that the cause holds is lost, so that it may be high
-    without an estimate; `aside`: the analysis has set it aside, and it is medium at most."""
+    without an estimate; `aside`: the analysis has set it aside, and it is medium at most; `behind`: what
+    made the severity lower than its share, in words, as that comes first."""
 
     share: float = 0.0
     share_from: Literal["gain", "impact"] = "impact"
@@ -210,6 +211,7 @@ class Ranking(Frozen):
     measured: bool = False
     lost: bool = False
     aside: bool = False
+    behind: str | None = None
 
 
 # --- advice ----------------------------------------------------------------------------------------

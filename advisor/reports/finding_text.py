@@ -331,5 +331,9 @@ def ranking_text(finding: Finding) -> str:
     place = {0: ", invalidates the capture", 2: ", capped at info"}.get(terms.tier, "")
     if terms.tier == 1 and gain is not None and gain.speedup is not None and may_be_half(gain.speedup):
         place = f", of which {PERHAPS_HALF} counts: the low end saves less than half of the middle"
+    if terms.behind is not None:
+        place += f", at most {finding.severity} behind {terms.behind}"
+    elif terms.aside:
+        place += ", medium at most, and behind all others: the analysis has set it aside"
     head = f"{finding.severity} {finding.code} {finding.cause}"
     return f"{head}: {why} x {terms.confidence:.4f} = {terms.score:.4f}{place}"

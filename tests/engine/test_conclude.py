@@ -449,6 +449,39 @@ def test_a_larger_batch_may_be_high_where_nothing_else_is_to_win() -> None:
     assert [f.severity for f in rank([batch, limit], {})] == ["high", "medium"]
 
 
+def advised(effort: str) -> dict[str, Any]:
+    return {"recommendations": (Advice(id="x", action="x", effort=effort),)}
+
+
+def test_faults_of_medium_severity_come_before_limits() -> None:
+    """FP8 saves 30 %, and what is wrong 15: it is mended first."""
+    limit, fault = estimated("ABC101", 0.3, kind="limit"), estimated("ABC102", 0.15)
+    found = rank([limit, fault], {})
+    assert [(f.code, f.severity) for f in found] == [("ABC102", "medium"), ("ABC101", "medium")]
+    assert found[1].ranking is not None
+    assert found[1].ranking.behind == "a fault"
+    assert [f.severity for f in rank([limit], {})] == ["high"]
+    assert rank([limit], {})[0].ranking.behind is None  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("saved", "efforts", "first"),
+    [
+        (0.08, ("low", "low"), "ABC101"),
+        (0.08, ("medium", "low"), "ABC101"),
+        (0.08, ("low", "medium"), "ABC102"),  # the fault's fix is less work
+        (0.045, ("low", "low"), "ABC102"),  # as good as alike
+        (0.30, ("low", "medium"), "ABC101"),  # by severity
+    ],
+)
+def test_a_low_fault_does_not_lead_over_a_limit_that_wins_more_at_like_effort(
+    saved: float, efforts: tuple[str, str], first: str
+) -> None:
+    fault = estimated("ABC102", 0.04, **advised(efforts[0]))
+    limit = estimated("ABC101", saved, kind="limit", **advised(efforts[1]))
+    assert order(fault, limit)[0] == first
+
+
 def test_the_order_does_not_depend_on_the_order_given() -> None:
     many = [finding(f"ABC{100 + i}", (i * 7 % 10) / 20) for i in range(10)]
     assert order(*many) == order(*reversed(many))

@@ -37,8 +37,8 @@ EXCEPT = {
     "triton_jit_midway": "its finding is what is compiled once, and in each repetition again",
     "autotune_returns": "its finding is what is tuned again now and then",
 }
-#: Captures of one step, of which no mean can be told.
-ONE_STEP = ("prefill8b_bs4",)
+#: Captures of one step or two, of which no mean can be told.
+ONE_STEP = ("prefill8b_bs4", "decode_gil")
 #: The host launches all steps at once and waits for none: between two repetitions it seems to work.
 AHEAD = ("decode70b8_graph_bs1", "prefill70b8_bs2")
 #: How far steps and gains may lie apart.
