@@ -130,7 +130,7 @@ def rank(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> tuple[Fi
 def _behind_heavier(finding: Finding, rated: Sequence[Finding]) -> Finding:
     """The finding, at most as severe as the causes in the same place that come before it: a symptom behind
     those that hold more of the step; a limit behind faults of medium and high severity, and behind those
-    without an estimate that hold more than its fix saves. What is wrong is mended before what the program
+    without an estimate that hold more than its fix saves. What is wrong is fixed before what the program
     does well is done otherwise."""
     if finding.kind not in ("symptom", "limit"):
         return finding
