@@ -252,6 +252,39 @@ def llama_bench(batch: int, step_ms: float) -> str:
 """
 
 
+_LLAMA_NAMES = (
+    "build_commit",
+    "model_type",
+    "n_gpu_layers",
+    "n_prompt",
+    "n_gen",
+    "n_depth",
+    "avg_ts",
+    "stddev_ts",
+)
+
+
+def _llama_records(batch: int, step_ms: float) -> list[list[str]]:
+    """One test of prompts, one of tokens."""
+    about = ["3469684", "llama 8B Q4_K - Medium", "99"]
+    made = f"{batch / step_ms * 1e3:.6f}"
+    return [[*about, "512", "0", "0", "9000.100000", "20.2"], [*about, "0", "128", "0", made, "0.5"]]
+
+
+def llama_csv(batch: int, step_ms: float) -> str:
+    rows = [",".join(f'"{cell}"' for cell in row) for row in _llama_records(batch, step_ms)]
+    return "\n".join([",".join(_LLAMA_NAMES), *rows, ""])
+
+
+def llama_sql(batch: int, step_ms: float) -> str:
+    values = [", ".join(f"'{cell}'" for cell in row) for row in _llama_records(batch, step_ms)]
+    table = (
+        "CREATE TABLE IF NOT EXISTS llama_bench (\n  n_prompt INTEGER,\n  n_gen INTEGER,\n  avg_ts REAL\n);\n"
+    )
+    into = f"INSERT INTO llama_bench ({', '.join(_LLAMA_NAMES)}) VALUES"
+    return "\n".join([table, *(f"{into} ({v});" for v in values), ""])
+
+
 def llama_json(batch: int, step_ms: float) -> str:
     tests = [(512, 0, 9000.0), (0, 128, batch / step_ms * 1e3), (512, 128, 500.0)]
     return json.dumps([{"n_prompt": p, "n_gen": g, "avg_ts": rate, "n_batch": 2048} for p, g, rate in tests])
@@ -271,6 +304,8 @@ STEPS: dict[str, Callable[[int, float], str]] = {
     "one batch JSON": one_batch_json,
     "llama-bench": llama_bench,
     "llama-bench JSON": llama_json,
+    "llama-bench CSV": llama_csv,
+    "llama-bench SQL": llama_sql,
     "llama-batched-bench": llama_batched,
 }
 

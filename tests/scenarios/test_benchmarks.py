@@ -15,7 +15,9 @@ from tests.benchmark_reports import (
     STEPS,
     Ran,
     llama_bench,
+    llama_csv,
     llama_json,
+    llama_sql,
     one_batch,
     sglang_serving,
     trtllm,
@@ -72,7 +74,7 @@ def test_short_answers_are_read_for_their_prompts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("report", STEPS.values(), ids=STEPS)
 def test_a_batch_gives_its_step(tmp_path: Path, report: Callable[[int, float], str]) -> None:
-    batch = 1 if report in (llama_bench, llama_json) else 8
+    batch = 1 if report in (llama_bench, llama_json, llama_csv, llama_sql) else 8
     found = told(tmp_path, report(batch, 8.0))
     assert fact(found, "load.token_ms", None) == pytest.approx(8.0, rel=0.01)
     assert fact(found, "load.output_per_s", None) == pytest.approx(batch * 125.0, rel=0.01)
@@ -105,7 +107,7 @@ def test_a_latency_that_is_mostly_of_prompts_tells_no_step(tmp_path: Path, optio
 
 
 def test_a_latency_of_unknown_length_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no server's log"):
+    with pytest.raises(InputError, match="a report of vllm bench latency: 1 s a batch"):
         told(tmp_path, "vllm bench latency\nAvg latency: 1.0 seconds\n")
 
 
@@ -162,3 +164,20 @@ def test_a_benchmark_of_decode_steps_tells_the_step_without_the_profiler(tmp_pat
     assert found.untraced_step_ms is not None
     assert found.untraced_step_ms.low == pytest.approx(alone.mid, rel=0.01)
     assert found.untraced_step_from == "by the log"
+
+
+def test_the_benchmark_of_vllm_of_2024_is_not_that_of_sglang(tmp_path: Path) -> None:
+    """It printed a line on input tokens as well; only SGLang's counts tokens again by their text."""
+    text = (
+        "============ Serving Benchmark Result ============\n"
+        "Successful requests:                     200\n"
+        "Benchmark duration (s):                  50.00\n"
+        "Total generated tokens:                  40000\n"
+        "Input token throughput (tok/s):          900.00\n"
+        "Output token throughput (tok/s):         800.00\n"
+        "Mean TTFT (ms):                          120.00\n"
+        "Mean TPOT (ms):                          20.00\n"
+    )
+    assert (told(tmp_path, text).inputs[0].producer or "").startswith("vllm bench serve")
+    again = "Total generated tokens (retokenized):    39990\n"
+    assert (told(tmp_path, text + again).inputs[0].producer or "").startswith("sglang.bench_serving")

@@ -30,6 +30,9 @@ _MEASURED = re.compile(r"^Benchmark \.\.\.$")
 #: Headings of llama-bench and llama-batched-bench.
 _LLAMA = re.compile(r"\|\s*test\s*\|\s*t/s\s*\||S_PP t/s\s*\|\s*T_TG s\s*\|\s*S_TG t/s")
 _LLAMA_KEYS = ('"n_prompt"', '"n_gen"', '"avg_ts"')
+#: The same columns of its CSV, and of its SQL behind the name of the table.
+_LLAMA_COLUMNS = ("n_prompt", "n_gen", "avg_ts")
+_INSERTED = re.compile(r"^INSERT INTO \w{1,80} \(([^()]{1,4000})\) VALUES \((.{1,8000})\);?\s*$")
 LLAMA = "llama-bench"
 #: `vllm bench latency` times a batch from its prompts to its last tokens: a step by that includes its share
 #: of the prompts, which is small where many tokens follow short prompts.
@@ -46,7 +49,7 @@ _SWEPT = 1.1
 
 def tool_of(text: str) -> tuple[str, str | None] | None:
     """The benchmark that printed a text, and the engine that it measures; None for other texts."""
-    if _LLAMA.search(text) or all(key in text for key in _LLAMA_KEYS):
+    if _LLAMA.search(text) or all(key in text for key in _LLAMA_KEYS) or any(_llama_records(text)):
         return LLAMA, "native"
     return next(((t.title, t.engine) for t in TOOLS if _is_of(text, t)), None)
 
@@ -282,6 +285,9 @@ def _llama_rows(text: str) -> Iterator[Row]:
     for entry in _documents(text) or ():
         if isinstance(entry, dict):
             yield from _llama_test(entry.get("n_prompt"), entry.get("n_gen"), entry.get("avg_ts"))
+    for record in _llama_records(text):
+        prompt, made, rate = (read_float(record[name]) for name in _LLAMA_COLUMNS)
+        yield from _llama_test(prompt, made, rate)
     heads: dict[str, int] = {}
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
@@ -294,6 +300,32 @@ def _llama_rows(text: str) -> Iterator[Row]:
             tokens = read_float(hit[2])
             prompt, made = (tokens, 0) if hit[1] == "pp" else (0, tokens)
             yield from _llama_test(prompt, made, rate)
+
+
+def _llama_records(text: str) -> Iterator[dict[str, str]]:
+    """The tests that llama-bench wrote as CSV or SQL."""
+    if not all(name in text for name in _LLAMA_COLUMNS):
+        return
+    names: list[str] = []
+    for line in text.splitlines():
+        if len(line) > LONGEST_LINE:
+            continue
+        if hit := _INSERTED.match(line):
+            names, values = _cells(hit[1]), _cells(hit[2].replace("'", '"'))
+        elif set(_LLAMA_COLUMNS) <= set(found := _cells(line)):
+            names = found
+            continue
+        else:
+            values = found
+        if set(_LLAMA_COLUMNS) <= set(names) and len(values) == len(names):
+            yield dict(zip(names, values, strict=True))
+
+
+def _cells(line: str) -> list[str]:
+    try:
+        return [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True), [])]
+    except csv.Error:
+        return []
 
 
 def _llama_test(prompt: Any, made: Any, rate: Any) -> Iterator[Row]:

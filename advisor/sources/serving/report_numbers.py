@@ -42,7 +42,7 @@ TOOLS = (
     Tool(
         "sglang.bench_serving",
         "sglang",
-        (r"^Backend:\s+sglang", r'"backend":\s*"sglang', r"^Input token throughput \(tok/s\)"),
+        (r"^Backend:\s+sglang", r'"backend":\s*"sglang', r"^Total generated tokens \(retokenized\)"),
     ),
     Tool("aiperf", None, ("NVIDIA AIPerf", '"aiperf_version"', r'"cli_command":\s*"aiperf')),
     Tool(
