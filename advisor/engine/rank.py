@@ -319,14 +319,14 @@ def without_fault(
         return f"No fault{bound}{held}. Options: {offered}."
     if yet:
         return f"No finding above info is about {yet} of the {of}: {load}{bound}."
-    if options is None:
-        return f"No fault found: {load}{bound}. What a fix would win cannot be predicted from {captures}."
     fast = " and ".join(f"{name} ({percent(share)} of the {of})" for name, share in (unrated or {}).items())
     if max((unrated or {}).values(), default=0.0) >= MOSTLY:
         return (
             f"Busy, but whether its kernels are fast {captures} cannot tell: no rate is known of {fast}. "
             f"Nothing else above {percent(WORTH)} of the {of} was found: {load}{bound}."
         )
+    if options is None:
+        return f"No fault found: {load}{bound}. What a fix would win cannot be predicted from {captures}."
     judged = f"; not judged is how fast {fast} run" if fast else ""
     return f"Nothing to fix above {percent(WORTH)} of the {of}: {load}{bound}{judged}."
 

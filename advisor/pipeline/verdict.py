@@ -141,13 +141,13 @@ def _unrated(a: Analysis, facts: FactBase | None) -> dict[str, float]:
         if (share := min(time / window, 1.0)) >= HOLDS_MUCH:
             mine = a.names.mask(lambda k, family=family: k.family == family)
             largest = a.names.short[int(np.argmax(np.where(mine, by_name, -1.0)))]
-            found[largest[:_LABEL]] = share
+            found[largest.removeprefix("void ")[:_LABEL]] = share
     return found
 
 
-def unmeasured(a: Analysis, facts: FactBase) -> str:
+def unmeasured(a: Analysis, facts: FactBase, told: bool = False) -> str:
     """A note if decode is mostly matrix products of unknown bandwidth, with the call that measures it;
-    empty if it is known, or if no peak is known to compare with."""
+    empty if it is known, or if no peak is known to compare with. `told`: the verdict names such kernels."""
     for fact in facts:
         scope, value = fact.scope, fact.value
         if fact.name != "phase.gemm_window_ratio" or scope.device is None or float(value) < _MOSTLY:
@@ -156,6 +156,8 @@ def unmeasured(a: Analysis, facts: FactBase) -> str:
         unknown = facts.value("phase.gemm_dram_ratio", scope) is None
         if decode and unknown and dram_peak(a.device(scope.device)):
             call = f"advisor {quote(a.trace.capture.path)} --weight-bytes N|config.json"
+            if told and _unrated(a, facts):
+                return f" How fast matrix products read their weights: {call}"
             return (
                 f" Matrix products hold {percent(float(value))} of the step, and neither counters nor "
                 f"weights show how fast they read memory: {call}"

@@ -38,6 +38,8 @@ def test_whether_a_kernel_that_holds_the_step_is_fast_is_not_known(tmp_path: Pat
 def test_a_step_without_a_fault_has_nothing_to_fix(tmp_path: Path) -> None:
     d = diagnosed(iterations(sampled=True), tmp_path)
     assert d.verdict.split(": ", 1)[1].startswith("Nothing to fix above 3 % of the step")
+    said = without_fault(None, "the GPU is busy 90 % of the window", "this capture", unrated={"render": 0.9})
+    assert said.startswith("Busy, but")
     said = without_fault((), "the GPU is busy 90 % of the window", "this capture", unrated={"gemm": 0.4})
     assert said.startswith("Nothing to fix above 3 %")
     assert "not judged is how fast gemm (40 % of the step) run" in said

@@ -110,3 +110,15 @@ def test_a_compiled_model_is_not_compiled_again(compiled: bool, first: str, tmp_
     assert advice(d, "unfused-elementwise")[0] == first
     named = [r.id for f in d.findings for r in f.recommendations]
     assert ("compile-model" in named) is not compiled
+
+
+def test_a_loop_without_a_model_is_not_compiled(tmp_path: Path) -> None:
+    """One elementwise kernel of PyTorch again and again, with host code between: no model to compile."""
+    m = Machine()
+    for _ in range(200):
+        m.launch(ADD, 20)
+        m.wait()
+        m.work(15)
+    d = diagnosed(m, tmp_path)
+    assert fact(d, "workload.is_model", None) is False
+    assert "compile-model" not in [r.id for f in d.findings for r in f.recommendations]
