@@ -145,9 +145,9 @@ def _unrated(a: Analysis, facts: FactBase | None) -> dict[str, float]:
     return found
 
 
-def unmeasured(a: Analysis, facts: FactBase, told: bool = False) -> str:
+def unmeasured(a: Analysis, facts: FactBase, named: bool = False) -> str:
     """A note if decode is mostly matrix products of unknown bandwidth, with the call that measures it;
-    empty if it is known, or if no peak is known to compare with. `told`: the verdict names such kernels."""
+    empty if it is known, or if no peak is known to compare with. `named`: the verdict names such kernels."""
     for fact in facts:
         scope, value = fact.scope, fact.value
         if fact.name != "phase.gemm_window_ratio" or scope.device is None or float(value) < _MOSTLY:
@@ -156,7 +156,7 @@ def unmeasured(a: Analysis, facts: FactBase, told: bool = False) -> str:
         unknown = facts.value("phase.gemm_dram_ratio", scope) is None
         if decode and unknown and dram_peak(a.device(scope.device)):
             call = f"advisor {quote(a.trace.capture.path)} --weight-bytes N|config.json"
-            if told and _unrated(a, facts):
+            if named and _unrated(a, facts):
                 return f" How fast matrix products read their weights: {call}"
             return (
                 f" Matrix products hold {percent(float(value))} of the step, and neither counters nor "
