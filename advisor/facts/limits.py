@@ -79,7 +79,7 @@ BUSY_SAMPLE_RATIO = 0.5
 #: Power from this share of its limit on counts as at the limit. Choice: samplers average over a second.
 #: Lower, and a GPU that runs just below its limit is throttled.
 AT_LIMIT_RATIO = 0.97
-#: From this performance state on a busy GPU is in a low one. Documented (NVML: P0 is the fastest of 15); P1
+#: From this performance state on a busy GPU is in a low one. NVIDIA (NVML): P0 is the fastest of 15; P1
 #: and P2 are those in which some boards compute.
 LOW_STATE = 3
 #: Fewest busy samples in a quarter of the window for a trend of the clock. Choice.
@@ -123,7 +123,7 @@ QUOTA_EXACT_NS = 2_000_000
 STOP_NS = 1_000_000
 #: This many at least. Choice: fewer may be chance.
 STOPS = 4
-#: So many of them show a rhythm: by chance three end together to this exactness once in 600 captures.
+#: So many of them show a rhythm. Computed: three end together by chance in one of 600 captures.
 QUOTA_STOPS = 3
 #: At least this share of them is in rhythm. Choice. Lower, and a thread that sleeps now and then has a quota
 #: (calibration#switches: no public capture lacks a CPU).
