@@ -9,7 +9,16 @@ from tempfile import mkdtemp
 import pytest
 
 from advisor.model.findings import Diagnosis, Span
-from tests.scenarios.machine import GEMM, NORM, PREFILL_ATTENTION, SILU, SMS, Kernel, Machine
+from tests.scenarios.machine import (
+    DECODE_ATTENTION,
+    GEMM,
+    NORM,
+    PREFILL_ATTENTION,
+    SILU,
+    SMS,
+    Kernel,
+    Machine,
+)
 from tests.scenarios.support import diagnosed, expect, severity
 
 #: A GEMM whose blocks stay: as many as the device has SMs, whatever the size.
@@ -149,3 +158,31 @@ def test_clocks_of_a_board_in_order_are_no_fault(clock: int, tmp_path: Path) -> 
 def test_a_low_clock_costs_little_while_the_memory_is_busy(tmp_path: Path) -> None:
     d = diagnosed(sampled(900, dram=92), tmp_path)
     assert severity(d, "low-clock") == "low"
+
+
+@pytest.mark.parametrize("grows", [0.5, 2.0])
+def test_a_cache_that_grows_is_no_falling_clock(grows: float, tmp_path: Path) -> None:
+    """Attention reads more in every step, and all other kernels take as long as before."""
+    m = Machine()
+    for i in range(40):
+        with m.step(f"decode_step {i}"):
+            for _ in range(20):
+                m.launch(NORM, 3)
+                m.launch(GEMM, 60)
+                m.launch(DECODE_ATTENTION, 40 * (1 + grows * i / 40))
+                m.launch(GEMM, 60)
+            m.read_back()
+    expect(diagnosed(m, tmp_path), never=("gpu-speed-drifts", "gpu-slower-at-times"))
+
+
+@pytest.mark.parametrize("every", [3, 4])
+def test_a_thread_of_the_program_beside_its_steps_is_no_neighbour(every: int, tmp_path: Path) -> None:
+    """In some steps another stream of the same program runs copies beside them, and no kernel gets slower."""
+    m = Machine()
+    for i in range(28):
+        with m.step(f"decode_step {i}"):
+            if i % every == 0:
+                m.copy("DtoH", 2_000, "pinned", stream=9)
+            m.layers(12)
+            m.read_back()
+    expect(diagnosed(m, tmp_path), never=("gpu-slower-at-times", "gpu-speed-drifts"))
