@@ -335,5 +335,7 @@ def ranking_text(finding: Finding) -> str:
         place += f", at most {finding.severity} behind {terms.behind}"
     elif terms.aside:
         place += ", medium at most, and behind all others: the analysis has set it aside"
+    elif terms.cap in ("low", "medium") and finding.severity == terms.cap:
+        place += f", at most {terms.cap} by its rule"
     head = f"{finding.severity} {finding.code} {finding.cause}"
     return f"{head}: {why} x {terms.confidence:.4f} = {terms.score:.4f}{place}"
