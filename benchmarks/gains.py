@@ -26,7 +26,6 @@ import numpy as np
 import yaml
 from msgspec.structs import replace
 
-from advisor.engine.load import builtin_dir, load_rules
 from advisor.facts import limits as fact_limits
 from advisor.gain import limits as gain_limits
 from advisor.gain import whatifs
@@ -114,6 +113,7 @@ class Captures:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._known: dict[str, Analysis] = {}
+        self._fixes: dict[tuple[str, str], Fix] = {}
 
     def path(self, name: str) -> Path:
         for suffix in (".sqlite", ".sqlite.xz"):
@@ -126,19 +126,24 @@ class Captures:
             self._known[name] = Analysis(open_trace(self.path(name)))
         return self._known[name]
 
+    def fix_of(self, pair: Pair) -> Fix:
+        """What the finding of the pair's cause is estimated with."""
+        if not any((pair.capture, cause) in self._fixes for cause in pair.causes):
+            for finding in diagnose(self.path(pair.capture)).findings:
+                if (gain := finding.gain) is not None and gain.what_if is not None:
+                    fix = make_fix(gain.what_if, gain.params)
+                    self._fixes.setdefault((pair.capture, finding.cause), fix)
+        return next(f for c in pair.causes if (f := self._fixes.get((pair.capture, c))) is not None)
+
     def names(self) -> list[str]:
         return sorted({p.name.split(".")[0] for p in self._folder.glob("*.sqlite*")})
 
 
 def rows_of(captures: Captures, wanted: list[Pair], known: bool = False) -> list[Row]:
-    """Estimates by the fix that the rule of the finding names; `known`: with the measured step
-    before the fix given."""
-    rules = load_rules(builtin_dir()).by_cause
+    """Estimates by the fix of the finding; `known`: with the measured step before the fix given."""
     out = []
     for pair in wanted:
-        spec = next(rules[c].gain for c in pair.causes if c in rules and rules[c].gain)
-        assert spec is not None
-        fix = make_fix(spec.what_if, spec.params)
+        fix = captures.fix_of(pair)
         given = pair.before * 1e6 if known else None
         replayer = Replayer(captures[pair.capture], unprofiled_ns=given)
         out.append(Row(pair, fix, replayer.estimate([fix])))

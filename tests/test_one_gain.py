@@ -13,6 +13,7 @@ from advisor.model.gain import HOLDS_MUCH, perhaps_saved, saved_by
 from advisor.pipeline.explain import whatif
 from tests import captures as captured
 from tests.captures import each
+from tests.shipped import shipped_rules
 from tests.test_ticks import captures
 
 CAPTURES = pytest.mark.parametrize("path", each(captures()))
@@ -115,3 +116,17 @@ def test_no_larger_batch_leads_over_a_cause_of_latency(path: Path) -> None:
     for f in estimated(diagnosed(path)):
         if f.kind == "cause" and f.severity != "info":
             assert (f.share or 0.0) < HOLDS_MUCH, f.code
+
+
+@CAPTURES
+def test_a_what_if_by_the_code_of_a_finding_states_its_gain(path: Path) -> None:
+    found = estimated(diagnosed(path))
+    if len({f.scope.device for f in found}) > 1:
+        return
+    rules = shipped_rules().by_code
+    several = [f for f in found if (gain := rules[f.code].gain) is not None and gain.otherwise is not None]
+    for f in several[:1]:
+        assert f.gain is not None
+        report = whatif(path, f.code)
+        assert report.step_after_ms == f.gain.step_after_ms, f.code
+        assert report.speedup == f.gain.speedup, f.code

@@ -128,7 +128,7 @@ def most_severe(inference: Inference, spec: RuleSpec, scope: Scope) -> Severity:
     impact = impact_of(inference, spec, scope)
     held = (impact.share if impact else None) or 0.0
     saved = held if spec.gain is not None or terms.measured else None
-    return severity_of(terms, max(held, terms.tail), saved)
+    return severity_of(terms, held, saved)
 
 
 def confidence_factors(inference: Inference, spec: RuleSpec, outcome: Outcome) -> tuple[Factor, ...]:

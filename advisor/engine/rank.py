@@ -71,19 +71,19 @@ def graded_by(gain: Gain | None) -> float | None:
 
 
 def severity_of(terms: Ranking, held: float, saved: float | None, perhaps: bool = False) -> Severity:
-    """By the rule's own levels, else by the share saved, or that of the slowest steps (at most medium), else
-    by the share `held` (at most medium, unless that is lost); at most the cap, and medium for what the
-    analysis has set aside. A fix that `perhaps` saves much is at least low: a wide range is no proof that
-    nothing is wrong."""
+    """By the rule's own levels; else by the share saved, or without an estimate by the share `held` (at most
+    medium, unless that is lost), and at least by the slowest steps' share (at most medium); at most the cap,
+    and medium for what the analysis has set aside. A fix that `perhaps` saves much is at least low: a wide
+    range is no proof that nothing is wrong."""
+    most: Severity | None = "medium" if terms.aside else None
     if terms.levels is not None:
-        severity = terms.levels
-    elif saved is not None:
-        at_least: Severity = "low" if perhaps else "info"
-        tail = least(by_share(terms.tail), "medium")
-        severity = max(by_share(saved), tail, at_least, key=SEVERITIES.index)
+        return least(terms.levels, terms.cap, most)
+    tail, at_least = least(by_share(terms.tail), "medium"), SEVERITIES[0]
+    if saved is not None:
+        own, at_least = by_share(saved), "low" if perhaps else "info"
     else:
-        severity = by_share(held) if terms.lost else least(by_share(held), "medium")
-    return least(severity, terms.cap, "medium" if terms.aside else None)
+        own = by_share(held) if terms.lost else least(by_share(held), "medium")
+    return least(max(own, tail, at_least, key=SEVERITIES.index), terms.cap, most)
 
 
 def graded(finding: Finding) -> Finding:
@@ -105,7 +105,7 @@ def graded(finding: Finding) -> Finding:
     )
     gain = finding.gain
     perhaps = gain is not None and gain.after_first is None and perhaps_saved(gain) is not None
-    severity = severity_of(known, max(held, known.tail), saved, perhaps)
+    severity = severity_of(known, held, saved, perhaps)
     if gain is not None and gain.measure == "latency":
         gain = gain.replaced(alone=saved_of(gain))
     return finding.replaced(severity=severity, score=ranking.score, ranking=ranking, gain=gain)

@@ -34,12 +34,12 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.load import logged_step_ns
 from advisor.model import explanation as m
 from advisor.model.facts import ASKED_BY, Fact, Scope
-from advisor.model.findings import Finding, Input, Tool, named
+from advisor.model.findings import Finding, Gain, Input, Tool, named
 from advisor.model.numbers import found_and_noted, percent
 from advisor.model.rules import RuleSpec
 from advisor.numerals import read_int
 from advisor.pipeline import document
-from advisor.pipeline.diagnose import Analysed, Options, Progress, analyse, analysis_of, conclusions
+from advisor.pipeline.diagnose import Analysed, Options, Progress, analyse, analysis_of, conclusions, diagnose
 from advisor.pipeline.given import given_step_ns, given_weights
 from advisor.ranks.reduction import waits_inside
 
@@ -242,8 +242,12 @@ def _gap(one: m.ScopeExplanation) -> str:
 # --- ``advisor.whatif`` ----------------------------------------------------------------------------
 
 
-def parse_fixes(texts: Sequence[str], rules: Mapping[str, RuleSpec]) -> list[Fix]:
-    """``NAME[:param=value]...`` -> fixes; NAME: a what-if, a rule's code or its cause. Raises InputError."""
+def parse_fixes(
+    texts: Sequence[str], rules: Mapping[str, RuleSpec], estimated: Mapping[str, Gain] | None = None
+) -> list[Fix]:
+    """``NAME[:param=value]...`` -> fixes; NAME: a what-if, a rule's code or its cause. Of several what-ifs
+    that a rule names, the one that was `estimated` for its finding, by code, else the first. Raises
+    InputError."""
     by_cause = {r.cause: r for r in rules.values()}
     known = catalogue().whatifs
     out = []
@@ -261,9 +265,20 @@ def parse_fixes(texts: Sequence[str], rules: Mapping[str, RuleSpec]) -> list[Fix
                 "see 'advisor whatif --list'"
             )
         else:
-            spec = rule.gain
-            out.append(make_fix(spec.what_if, {**spec.params, **params}, rule.code, rule.cause))
+            own = (estimated or {}).get(rule.code)
+            own_name = rule.gain.what_if if own is None else own.what_if
+            given = rule.gain.params if own is None else own.params
+            assert own_name is not None
+            out.append(make_fix(own_name, {**given, **params}, rule.code, rule.cause))
     return out
+
+
+def _of_several(fixes: Sequence[Fix], rules: Mapping[str, RuleSpec]) -> bool:
+    """Whether the rule of one of the fixes names several what-ifs, of which its finding has one."""
+    named = (rules[fix.code] for fix in fixes if fix.code is not None)
+    return any(
+        r.gain is not None and (r.gain.otherwise or any(a.gain for a in r.recommendations)) for r in named
+    )
 
 
 def answer(
@@ -316,7 +331,14 @@ def whatif(
     chosen = options or Options()
     say = progress or (lambda _: None)
     fixes = [fixes] if isinstance(fixes, str) else fixes
-    parsed = parse_fixes(fixes, load_rules(builtin_dir(), *chosen.rules).by_code)
+    rules = load_rules(builtin_dir(), *chosen.rules).by_code
+    parsed = parse_fixes(fixes, rules)
+    if _of_several(parsed, rules):
+        found = [
+            f for f in diagnose(path, chosen).findings if f.gain is not None and f.gain.what_if is not None
+        ]
+        estimated = {f.code: f.gain for f in reversed(found) if f.gain is not None}
+        parsed = parse_fixes(fixes, rules, estimated)
     weights = given_weights(chosen.weight_bytes)
     unprofiled = given_step_ns(chosen.unprofiled_step)
     say("reading")

@@ -13,10 +13,10 @@ import yaml
 from advisor.gain.estimate import Replayer
 from advisor.gain.excerpt import NoReplay
 from advisor.gain.replay import replay
-from advisor.gain.whatifs import make_fix
+from advisor.gain.whatifs import Fix, make_fix
 from advisor.metrics.analysis import Analysis
 from advisor.pipeline.diagnose import open_trace
-from tests.shipped import shipped_rules
+from tests.captures import diagnosed
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "captures"
@@ -80,23 +80,29 @@ def measured() -> Iterator[tuple[str, str, dict[str, Any]]]:
                 yield name, causes, gain
 
 
+def fix_of(name: str, causes: str) -> Fix:
+    """What the finding of one of these causes was estimated with."""
+    found = diagnosed(TRACES / "h200" / f"{name}.sqlite.xz").findings
+    gain = next(f.gain for cause in causes.split("|") for f in found if f.cause == cause and f.gain)
+    assert gain.what_if is not None
+    return make_fix(gain.what_if, gain.params)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not LABELLED, reason=f"{TRACES} is not here")
 def test_estimates_meet_what_was_measured() -> None:
-    rules = shipped_rules().by_cause
     errors, met = [], []
     for name, causes, gain in measured():
-        spec = rules[causes.split("|")[0]].gain
-        assert spec is not None
+        fix = fix_of(name, causes)
         with open_trace(TRACES / "h200" / f"{name}.sqlite.xz") as trace:
-            found = Replayer(Analysis(trace)).estimate([make_fix(spec.what_if, spec.params)])
+            found = Replayer(Analysis(trace)).estimate([fix])
         before, after = gain["before_ms"], gain["after_ms"]
         band, after_band = gain.get("band", [before] * 2), gain.get("after_band", [after] * 2)
         met.append(
             found.speedup.low <= band[1] / after_band[0] and found.speedup.high >= band[0] / after_band[1]
         )
         errors.append(abs(found.after.mid / after - 1))
-        launching = spec.what_if in ("cuda_graphs", "remove_allocations")
+        launching = fix.what_if in ("cuda_graphs", "remove_allocations")
         width = found.speedup.high / found.speedup.low
         assert width <= (2.7 if launching else 1.25), (name, causes, width)
     assert sum(met) >= 0.9 * len(met), met
@@ -131,13 +137,11 @@ def test_no_combination_beats_the_gpu(name: str, fixes: tuple[str, ...]) -> None
 @pytest.mark.skipif(not LABELLED, reason=f"{TRACES} is not here")
 def test_a_measured_step_narrows_what_launching_left_open() -> None:
     """Every range still meets what was measured, those of the host's launching at 1.4 or less."""
-    rules = shipped_rules().by_cause
     for name, causes, gain in measured():
-        spec = rules[causes.split("|")[0]].gain
-        assert spec is not None
+        fix = fix_of(name, causes)
         with open_trace(TRACES / "h200" / f"{name}.sqlite.xz") as trace:
             r = Replayer(Analysis(trace), unprofiled_ns=gain["before_ms"] * 1e6)
-            found = r.estimate([make_fix(spec.what_if, spec.params)])
+            found = r.estimate([fix])
         before, after = gain["before_ms"], gain["after_ms"]
         band, after_band = gain.get("band", [before] * 2), gain.get("after_band", [after] * 2)
         assert found.speedup.low <= band[1] / after_band[0], (name, causes)
