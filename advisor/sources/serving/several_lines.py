@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from advisor.numerals import read_float
 
 #: A slot takes a request, and gives it back: `slot launch_slot_: id  0 | task 3 | processing task`.
-_TAKES = re.compile(r"\bslot\s+launch_slot_\w*: id\s+(\d+) \|.*processing task")
+_TAKES = re.compile(r"\bslot\s+launch_slot_\w*: id\s+(\d+) \|")
 _GIVES_BACK = re.compile(r"\bslot\s+release: id\s+(\d+) \|")
 _TIMED = re.compile(r"\bslot\s+print_timing: id\s+(\d+) \|")
 _IDLE = re.compile(r"\ball slots are idle\b")
@@ -35,7 +35,7 @@ class SeveralLines(Struct):
 
     def read(self, line: str) -> None:
         """Take a line."""
-        if hit := _TAKES.search(line):
+        if "processing task" in line and (hit := _TAKES.search(line)):
             self.busy[hit[1]] = 1
             self.busy = {slot: max(most, len(self.busy)) for slot, most in self.busy.items()}
         elif hit := _TIMED.search(line):
