@@ -69,8 +69,8 @@ def counts(diagnosis: Diagnosis) -> str:
 
 def _server_alone(d: Diagnosis) -> str | None:
     """What to do after a log or metrics: profile the server as it serves, if a command can start that."""
-    entry = d.inputs[0]
-    if entry.step_method != LOAD:
+    entry = next(iter(d.inputs), None)
+    if entry is None or entry.step_method != LOAD:
         return None
     if any(f.name == "load.on_cpu" and f.value for f in d.facts):
         return b.command("advisor compare", entry.path, " AFTER", WIDTH)

@@ -29,8 +29,8 @@ DEVICES = [
     )
 ]  # fmt: skip
 #: Rules that need what only nsys records (options, environment, ranges of it, samples), or that speak of both
-#: profilers: UTL100.
-OF_NSYS = {"CAP108", "CAP112", "CAP114", "CAP118", "CAP123", "CAP126", "UTL100"}
+#: profilers: UTL100; or of an engine that runs on NVIDIA alone: LOD116.
+OF_NSYS = {"CAP108", "CAP112", "CAP114", "CAP118", "CAP123", "CAP126", "LOD116", "UTL100"}
 RULES = all_rules((data_dir("rules"),)).rules
 
 

@@ -232,6 +232,54 @@ def test_values_of_triton(tmp_path: Path) -> None:
     )
 
 
+LLAMA = """\
+llamacpp:tokens_predicted_total 9000
+llamacpp:prompt_tokens_seconds 800.0
+llamacpp:predicted_tokens_seconds 25.0
+llamacpp:requests_processing 4
+llamacpp:requests_deferred 2
+llamacpp:n_busy_slots_per_decode 3.5
+"""
+
+
+def test_values_of_llama_cpp(tmp_path: Path) -> None:
+    """Its rates are those of a slot while it works."""
+    expect_values(
+        facts(tmp_path, LLAMA),
+        {"load.slots_busy": 3.5, "load.slot_output_per_s": 25.0, "load.slot_prompt_per_s": 800.0},
+        TRACE,
+    )
+
+
+def test_values_of_layers(tmp_path: Path) -> None:
+    lines = "load_tensors: offloaded 20/33 layers to GPU\neval time = 100.00 ms / 10 runs\n"
+    expect_values(
+        facts(tmp_path, lines),
+        {"load.layers": 33, "load.layers_on_gpu": 20, "load.layers_on_cpu_ratio": 13 / 33},
+        TRACE,
+    )
+
+
+def test_values_of_host_and_device(tmp_path: Path) -> None:
+    """12 ms of the host and 4 ms of the device in each step: the device idles for two thirds."""
+    lines = "".join(
+        f"[TRT-LLM] [RANK 0] [I] iter = {i}, global_rank = 0, rank = 0, currank_total_requests = 0/0, "
+        "host_step_time = 12.0ms, prev_device_step_time = 4.0ms, num_scheduled_requests: 8, "
+        "states = {'num_ctx_requests': 0, 'num_ctx_tokens': 0, 'num_generation_tokens': 8}\n"
+        for i in range(6)
+    )
+    expect_values(
+        facts(tmp_path, lines),
+        {
+            "load.host_step_ms": 12.0,
+            "load.device_step_ms": 4.0,
+            "load.host_longer_ratio": 1.0,
+            "load.device_idle_ratio": 2 / 3,
+        },
+        TRACE,
+    )
+
+
 SERVED = """\
 ============ Serving Benchmark Result ============
 Successful requests:                     1000

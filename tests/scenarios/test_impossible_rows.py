@@ -574,5 +574,5 @@ def test_a_list_whose_operations_all_last_less_than_nothing_is_no_table(tmp_path
     path = tmp_path / "trace.csv"
     lines = [f"{i * 20_000},-5,{i + 1},NVIDIA H200 (0),1,7,gemm" for i in range(50)]
     path.write_text("\n".join(["Start (ns),Duration (ns),CorrId,Device,Ctx,Strm,Name", *lines, ""]))
-    with pytest.raises(InputError, match="no readable table of nsys stats"):
+    with pytest.raises(InputError, match="output of nsys without a table that can be read"):
         advisor.diagnose(path)
