@@ -118,9 +118,7 @@ def rank(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> tuple[Fi
     rated = [_behind_heavier(f, rated) for f in rated]
     if any(_wins_latency(f) or f.invalidates for f in rated):
         latency = [f for f in rated if _wins_latency(f)]
-        before = [f for f in latency if _surely(f)] or [f for f in latency if _held(f) >= HOLDS_MUCH]
-        cap = least("medium", max((f.severity for f in before), key=SEVERITIES.index, default=None))
-        rated = [_behind_latency(f, cap) for f in rated]
+        rated = [_behind_latency(f, latency) for f in rated]
     part = _window_part(rated)
     ordered = _options_first(sorted(rated, key=lambda f: _place(f, part)))
     placed = required_first(ordered, rules, lambda a, b: _group(a) == _group(b))
@@ -195,14 +193,33 @@ def _surely(finding: Finding) -> bool:
     return gain is not None and gain.speedup is not None and 1 - 1 / gain.speedup.low >= WORTH
 
 
-def _behind_latency(finding: Finding, cap: Severity) -> Finding:
+def _behind_latency(finding: Finding, latency: Sequence[Finding]) -> Finding:
     """A gain from a larger batch is at most medium where anything else can be gained or lost events hide
-    something, and at most what certainly makes a step shorter, or without that what has a cause that holds
-    much: a measured cause comes before a batch size that the tool chose, which makes no step shorter."""
-    terms, severity = finding.ranking, least(finding.severity, cap)
-    if terms is None or not terms.throughput or severity == finding.severity:
+    something, and at most what of `latency` certainly makes a step shorter, or without that what has a cause
+    that holds much: a measured cause comes before a batch size that the tool chose, which makes no step
+    shorter."""
+    terms = finding.ranking
+    if terms is None or not terms.throughput:
+        return finding
+    before = [f for f in latency if _surely(f)]
+    before = before or [f for f in latency if _held(f) >= HOLDS_MUCH and not _small_part(f, finding)]
+    cap = least("medium", max((f.severity for f in before), key=SEVERITIES.index, default=None))
+    severity = least(finding.severity, cap)
+    if severity == finding.severity:
         return finding
     return finding.replaced(severity=severity, ranking=terms.replaced(behind="what makes a step shorter"))
+
+
+#: A cause that holds less than this part of what a larger batch is for. Choice. Lower, and a batch comes
+#: behind a fix of some of the kernels that it fills; higher, and it leads over what holds much of them.
+SMALL_PART = 0.25
+
+
+def _small_part(finding: Finding, whole: Finding) -> bool:
+    """At least half of what the finding holds is held by `whole`, as the step has no time for both, and it is
+    a small part of that: one of the kernels of which all leave the GPU idle."""
+    held, of = _held(finding), _held(whole)
+    return _meet(finding, whole) and held + of - 1 >= held / 2 and held < SMALL_PART * of
 
 
 def _group(finding: Finding) -> tuple[int, int]:

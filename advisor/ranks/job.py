@@ -21,6 +21,7 @@ from advisor.facts.writer import FactWriter
 from advisor.knowledge.facts import need
 from advisor.model.facts import TRACE, FactBase, Scope, Table
 from advisor.model.findings import Finding, Healthy, NotEvaluated, Overruled
+from advisor.model.gain import Prediction
 from advisor.ranks.align import RankRows
 from advisor.ranks.gains import transfer_gain, with_arrivals
 from advisor.ranks.late_ranks import TRANSFERS, job_facts, listed, rank_call_facts
@@ -124,8 +125,19 @@ def _predicted(findings: Sequence[Finding], parts: Sequence[Part], facts: FactBa
             transfer = facts.value("comm.exposed_transfer_ratio", scope)
             whole = exposed if isinstance(exposed, float) else 0.0
             transferred = transfer if isinstance(transfer, float) else whole
-            prediction = prediction._replace(gain=transfer_gain(prediction.gain, transferred, whole))
+            prediction = _of_transfers(prediction, transferred, whole)
         yield predicted(finding, prediction)
+
+
+def _of_transfers(prediction: Prediction, transfer: float, exposed: float) -> Prediction:
+    """The prediction for transfers alone, also that of each recommendation whose fix is the finding's own:
+    one of them becomes the gain of the finding."""
+    fix = prediction.gain.what_if
+    others = tuple(
+        (ask, transfer_gain(g, transfer, exposed) if g is not None and fix and g.what_if == fix else g)
+        for ask, g in prediction.others
+    )
+    return prediction._replace(gain=transfer_gain(prediction.gain, transfer, exposed), others=others)
 
 
 def _world_size(parts: Sequence[Part], given: int) -> int:

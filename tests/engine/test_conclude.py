@@ -417,6 +417,17 @@ def test_a_larger_batch_is_no_more_than_what_shortens_the_step() -> None:
     assert [f.severity for f in rank([batch, holds_much], {})] == ["low", "low"]
 
 
+def test_a_larger_batch_leads_over_a_small_part_of_what_it_is_for() -> None:
+    """Of a step in which all kernels leave the GPU idle, attention is a tenth, and the fix of that alone may
+    win little. A batch of four fifths of the step may be for other time."""
+    perhaps = Gain(measure="latency", speedup=Span(low=1.0, mid=1.1, high=1.2))
+    for share, held, first in ((1.0, 0.1, "ABC103"), (0.8, 0.1, "ABC102"), (1.0, 0.3, "ABC102")):
+        batch = finding("ABC103", share, gain=throughput(8.0))
+        assert order(batch, finding("ABC102", held, gain=perhaps))[0] == first
+    sure = estimated("ABC102", 0.05).replaced(impact=Impact(part="compute", share=0.1))
+    assert order(finding("ABC103", 1.0, gain=throughput(8.0)), sure) == ["ABC102", "ABC103"]
+
+
 def perhaps_saving(mid: float, high: float, **more: Any) -> Finding:
     gain = Gain(measure="latency", speedup=Span(low=1.0, mid=mid, high=high))
     return finding("ABC102", 0.3, **{"gain": gain, **more})

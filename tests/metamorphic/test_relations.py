@@ -7,11 +7,15 @@ from typing import NamedTuple
 
 import pytest
 
-from advisor.model.findings import Diagnosis
+from advisor.model.findings import Diagnosis, Finding
+from advisor.model.gain import HOLDS_MUCH, WORTH, share_saved
 from tests.metamorphic import edits as e
 from tests.metamorphic import variants as v
 from tests.metamorphic.captures import after, before, of_each_first
 from tests.metamorphic.edits import KERNEL, MS, RUNTIME
+
+#: Shares of a step that are the same.
+CLOSE = 0.02
 
 
 class Relation(NamedTuple):
@@ -46,14 +50,30 @@ def costly(d: Diagnosis, beside: str) -> dict[str, float | None]:
     return {f.cause: f.ranking.saved if f.ranking else None for f in found}
 
 
+def at_edge(d: Diagnosis) -> str:
+    """Causes that are low or info by the optimistic end of their range alone, which lies at the edge
+    between the two: an edit that moves savings by `CLOSE` at most, as a pause in a step, moves them over."""
+    return " ".join(f.cause for f in d.findings if near(f))
+
+
+def near(finding: Finding) -> bool:
+    gain = finding.gain
+    if finding.severity not in ("low", "info") or gain is None or gain.speedup is None:
+        return False
+    little = gain.measure == "latency" and share_saved(gain.speedup.mid) < WORTH
+    return little and share_saved(gain.speedup.high) == pytest.approx(HOLDS_MUCH, abs=CLOSE)
+
+
 @pytest.mark.parametrize("relation", of_each_first(RELATIONS))
 def test_order_and_gains_stay(relation: Relation, tmp_path: Path) -> None:
-    was = costly(before(relation.capture), relation.beside)
-    now = costly(after(relation.capture, relation.edit, tmp_path / "edited.sqlite"), relation.beside)
+    first = before(relation.capture)
+    edited = after(relation.capture, relation.edit, tmp_path / "edited.sqlite")
+    beside = f"{relation.beside} {at_edge(first)}"
+    was, now = costly(first, beside), costly(edited, beside)
     assert list(now) == list(was)
     for cause, saved in now.items():
         if saved is not None:
-            assert saved == pytest.approx(was[cause], rel=0.05, abs=0.02), cause
+            assert saved == pytest.approx(was[cause], rel=0.05, abs=CLOSE), cause
 
 
 def test_a_pause_that_happened_once_is_told(tmp_path: Path) -> None:

@@ -95,6 +95,23 @@ def test_an_exposed_transfer_in_a_job(tmp_path: Path) -> None:
     assert any("of the exposed time is transfer" in text for text in gain.assumptions)
 
 
+def test_advice_of_a_job_with_a_late_rank_hides_no_waiting(tmp_path: Path) -> None:
+    """The recommendation that leads and the finding are of one fix: neither hides the wait of 60 us for the
+    late rank that comes before a transfer of 60 us."""
+    found = diagnosed(job(more={LATE: 60}, transfer=60).write(tmp_path))
+    told = [f for f in found.findings if f.cause == "exposed-communication"]
+    assert told
+    for f in told:
+        own = [g for g in (f.gain, *(r.gain for r in f.recommendations)) if g is not None and g.speedup]
+        assert own
+        for gain in own:
+            assert any("of the exposed time is transfer" in text for text in gain.assumptions)
+            assert gain.step_before_ms is not None
+            assert gain.step_after_ms is not None
+            hidden = gain.step_before_ms.mid - gain.step_after_ms.mid
+            assert hidden == pytest.approx(LAYERS * 0.060, rel=0.15)
+
+
 def test_only_the_transfer_is_hidden() -> None:
     span = Span(low=10, mid=10, high=10)
     alone = Gain(
