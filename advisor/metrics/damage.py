@@ -46,7 +46,8 @@ class Damage(Struct, frozen=True):
 def find_damage(trace: Trace, steps: Steps) -> Damage:
     """Lost events: correlation ids that jump, step ranges without any call or GPU work."""
     calls = trace.columns("api_calls", ("start", "end", "process", "correlation"))
-    known = where(calls["correlation"] != MISSING)
+    ids = calls["correlation"]
+    known = where((ids != MISSING) & (ids <= limits.recording.MOST_ID))
     order = sorting(calls["start"][known], calls["process"][known])
     begun, ended, process, correlation = (column[known][order] for column in calls.values())
     process = dense(process)[1]

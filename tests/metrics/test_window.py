@@ -144,6 +144,7 @@ def test_a_jump_is_judged_within_its_process(tmp_path: Path) -> None:
     assert (whole.jump, len(whole.holes)) == (0, 0)
     cut = damage(lost=500_000)
     assert cut.jump == 500_001
+    assert damage(lost=2**62).jump == 0  # no id of CUPTI has more than 32 bits
     assert (cut.holes.start.tolist(), cut.holes.end.tolist()) == ([391_000], [410_000])
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 #: A jump of correlation ids means loss when it exceeds this many ids. Choice: far more than calls that are
 #: filtered out use.
 JUMP_IDS = 10_000
+#: Ids have 32 bits (CUPTI of NVIDIA: `correlationId` is a uint32_t). One beyond is broken, no sign of loss.
+MOST_ID = 2**32 - 1
 #: And what this many ids for each recorded call could have used up. Choice: CUPTI spends a few on each;
 #: calls that are filtered out use ids, too. Lower, and a filtered capture is damaged.
 IDS_PER_CALL = 20
