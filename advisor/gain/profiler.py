@@ -12,7 +12,8 @@
   of a framework that was recorded cost up to 3.4 us more, up to 5.8 with the sizes of its operands, and
   each timed Python call up to 1.6.
 * Launch calls that take longer than on a host that is not slow show that tracing slowed the host: its code
-  between the launches of a step is then as much shorter, in the middle of the range and at its low end.
+  between the launches of a step is then as much shorter, in the middle of the range and at its low end,
+  but no shorter than launches cost without tracing.
 * While it writes down what it has collected, and the device ran out of work, the program stands still:
   sure, and left out when the timeline is read (`excerpt.left_out`).
 * Between two marks of steps PyTorch's profiler is at work (`step()`): sure, so always taken out. Ending the
@@ -199,35 +200,45 @@ def _traced_calls(inputs: Inputs, share: float) -> Inputs:
     calls = inputs.calls
     if not len(calls) or share == 0.0:
         return inputs
-    traced = among(calls.kind, TRACED)
-    following = _next_of_thread(calls.thread)
-    has = following >= 0
-    launch = constant("launch_trace_cost") * share**2
-    # By the call that ends each slot; the last call of a thread ends its own.
-    own, cost = np.zeros(len(calls)), share * calls.recorded
-    own[following[has]] = np.where(traced, calls.own, 0.0)[has]
-    cost[following[has]] += np.where(traced, launch, 0.0)[has]
-    least = np.zeros(len(calls))
-    least[following[has]] = np.where(traced, constant("launch_floor"), 0.0)[has]
-    cost = np.minimum(cost, np.maximum(own + calls.pre - least, 0.0))
-    outside = np.minimum(cost, calls.pre)
-    inside = np.where(~has & traced, np.clip(calls.own - constant("launch_floor"), 0.0, launch), 0.0)
-    inside[has] = (cost - outside)[following[has]]
-    return inputs.with_calls(pre=calls.pre - outside, own=np.maximum(calls.own - inside, 0.0))
+    launch = np.where(among(calls.kind, TRACED), constant("launch_trace_cost") * share**2, 0.0)
+    return _shortened(inputs, share * calls.recorded, launch, evenly=False)
 
 
 def _at_pace(inputs: Inputs, pace: float) -> Inputs:
     """The inputs with the traced calls inside steps, and the host code before them, at this pace; what
-    garbage collection, the GIL and the operating system take stays."""
-    if pace >= 1.0:
-        return inputs
+    garbage collection, the GIL and the operating system take stays, and so does the cost of a launch from a
+    traced call to the next one."""
     calls = inputs.calls
+    if not len(calls) or pace >= 1.0:
+        return inputs
     mine = among(calls.kind, TRACED) & ~calls.between
-    held = calls.explained
-    return inputs.with_calls(
-        pre=np.where(mine, held + (calls.pre - held) * pace, calls.pre),
-        own=np.where(mine, calls.own * pace, calls.own),
-    )
+    code = np.maximum(calls.pre - calls.explained, 0.0)
+    before, inside = np.where(mine, (1.0 - pace) * code, 0.0), np.where(mine, (1.0 - pace) * calls.own, 0.0)
+    return _shortened(inputs, before, inside, evenly=True)
+
+
+def _shortened(inputs: Inputs, before: Array, inside: Array, evenly: bool) -> Inputs:
+    """The inputs without so much of the host time `before` each call, and from its begin on (`inside`). At
+    least the cost of a launch remains from a traced call to the next one of its thread. `evenly`: each loses
+    its own; otherwise the code before a call loses all of it first, then the call before that."""
+    calls = inputs.calls
+    traced = among(calls.kind, TRACED)
+    following = _next_of_thread(calls.thread)
+    has = following >= 0
+    # By the call that ends each slot; the last call of a thread ends its own.
+    own, least, within = np.zeros(len(calls)), np.zeros(len(calls)), np.zeros(len(calls))
+    own[following[has]] = np.where(traced, calls.own, 0.0)[has]
+    least[following[has]] = np.where(traced, constant("launch_floor"), 0.0)[has]
+    within[following[has]] = inside[has]
+    wanted = before + within
+    cost = np.minimum(wanted, np.maximum(own + calls.pre - least, 0.0))
+    if evenly:
+        outside = before * np.divide(cost, wanted, out=np.zeros(len(calls)), where=wanted > 0)
+    else:
+        outside = np.minimum(cost, calls.pre)
+    left = np.where(~has & traced, np.clip(calls.own - constant("launch_floor"), 0.0, inside), 0.0)
+    left[has] = (cost - outside)[following[has]]
+    return inputs.with_calls(pre=calls.pre - outside, own=np.maximum(calls.own - left, 0.0))
 
 
 def _next_of_thread(thread: Array) -> Array:

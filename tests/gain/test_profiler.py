@@ -104,6 +104,14 @@ def test_launch_calls_of_a_host_that_is_not_slow_show_nothing_more(tmp_path: Pat
     assert step_us(r, scenario=MIDDLE) == pytest.approx(100 * 26, rel=0.02)
 
 
+def test_no_pace_makes_launches_cheaper_than_they_are_without_tracing(tmp_path: Path) -> None:
+    """Tracing accounts for all but 5 of 16 us from one launch to the next; nothing is left to be slow."""
+    r = replayer(launches(own=15, slot=16), tmp_path)
+    assert r.work.tracing_pace == 0.6
+    assert step_us(r, scenario=MIDDLE) == pytest.approx(100 * 12 * 0.6, rel=0.02)
+    assert step_us(r, scenario=ALL) == pytest.approx(100 * 5, rel=0.02)
+
+
 def test_few_launches_show_no_pace(tmp_path: Path) -> None:
     assert replayer(launches(own=10, count=7), tmp_path).work.tracing_pace == 1.0
 
