@@ -8,7 +8,7 @@ from math import prod
 from advisor.engine.compile import Test
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import BranchResult, Checked, Outcome
-from advisor.engine.rank import least, severity_of
+from advisor.engine.severity import least, severity_of
 from advisor.engine.values import STEP_COUNT, Placeholder, Shown, render
 from advisor.model.explanation import Factor
 from advisor.model.facts import Fact, Scope

@@ -9,6 +9,7 @@ import numpy as np
 
 from advisor.engine import rank as ranking
 from advisor.engine.rank import without_fault
+from advisor.engine.severity import saved_of
 from advisor.facts.capture import samples_alone
 from advisor.facts.load import is_load_alone
 from advisor.knowledge.gpus import dram_peak
@@ -233,7 +234,7 @@ def _of_the_step(finding: Finding) -> float | None:
     """Share of the step that the fix saves; None for a larger batch, which makes none shorter: its
     multiple is for a batch chosen by the tool."""
     gain = finding.gain
-    return None if gain is None or gain.measure == "throughput" else ranking.saved_of(gain)
+    return None if gain is None or gain.measure == "throughput" else saved_of(gain)
 
 
 def _bound(findings: tuple[Finding, ...]) -> str:

@@ -17,7 +17,7 @@ from advisor.engine.cases import run_all
 from advisor.engine.lint import check_rules
 from advisor.engine.lint_names import Catalogues
 from advisor.engine.load import builtin_dir
-from advisor.engine.rank import SEVERITY_TABLE
+from advisor.engine.severity import SEVERITY_TABLE
 from advisor.knowledge.facts import joined_fields, joined_tables
 from advisor.knowledge.files import references
 from advisor.model.findings import Diagnosis
