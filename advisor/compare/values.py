@@ -4,19 +4,17 @@ reports of benchmarks, samples of a GPU, printed tables.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
 from advisor.compare.sides import Side
-from advisor.knowledge.verb_files import ComparedValue, compared_values, limit
+from advisor.knowledge.verb_files import compared_values, limit
 from advisor.model.capture import LOAD, SUMS
 from advisor.model.comparison import Reason, ValueChange, Verdict
 from advisor.model.findings import Diagnosis
 from advisor.model.numbers import heading_parts, signed, value_text
 
 SAMPLES = "samples of a GPU"
-#: Kind of recording -> what a change of it needs to be a verdict.
-_ONLY_LEVELS = {SAMPLES: "samples do not say how much work was done in their time"}
 
 
 def kind_of(side: Side) -> str | None:
@@ -60,9 +58,11 @@ def judged(
     """Verdict, summary and reasons. `gate` is the change (0.05: 5 %) from which on the first value that says
     what is better decides."""
     reasons = tuple(_reasons(before, after, changes))
-    why = next((r.text for r in reasons if r.state == "differs"), _ONLY_LEVELS.get(kind, ""))
     first = next((c for c in changes if c.better is not None and c.change is not None), None)
-    if not why and first is None:
+    why = next((r.text for r in reasons if r.state == "differs"), "")
+    if not why and kind == SAMPLES:
+        why = "samples do not say how much work was done in their time"
+    elif not why and first is None:
         why = "no value that tells which side is better stands on both"
     if why or first is None or first.change is None:
         return "not-comparable", f"Not comparable: {why}.", reasons
@@ -112,7 +112,7 @@ def _reasons(before: Side, after: Side, changes: Sequence[ValueChange]) -> list[
 
 def _means(side: Side) -> dict[str, tuple[float, str]]:
     """Each compared fact: its mean over the captures that know it, and its unit."""
-    wanted: Mapping[str, ComparedValue] = {v.fact: v for v in compared_values()}
+    wanted = {v.fact for v in compared_values()}
     found: dict[str, list[float]] = {}
     units: dict[str, str] = {}
     for fact in (f for d in side.diagnoses for f in d.facts if f.name in wanted):

@@ -86,14 +86,11 @@ def conclude(
         else:
             healthy.append(entry)
     overruled.sort(key=lambda pair: (pair[0].code, pair[0].scope.sort_key()))
-    findings = rank(
-        [
-            finding_of(inference, o, folded.get((o.code, o.scope), ()), ms_of).replaced(scope=scope)
-            for o, scope in as_one(inference, reported)
-        ],
-        rules.by_code,
-    )
-    findings = rank(without_sums(findings), rules.by_code)
+    fired = [
+        finding_of(inference, o, folded.get((o.code, o.scope), ()), ms_of).replaced(scope=scope)
+        for o, scope in as_one(inference, reported)
+    ]
+    findings = rank(without_sums(fired), rules.by_code)
     if estimate is not None:
         findings = without_repeats(estimate(findings), rules.by_code, holds_in(inference))
         findings = rank(map(as_sure, findings), rules.by_code)

@@ -7,15 +7,12 @@ pace.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.metrics import load as loads
 from advisor.metrics.analysis import Analysis
-from advisor.model.arrays import Array
 from advisor.sources.schema import LOAD_BOTH
 
 #: Facts that a log or a scrape says as such.
@@ -29,6 +26,8 @@ _OPTIONS = (
     "slots_busy",
     "slot_output_per_s",
     "slot_prompt_per_s",
+    "requests_a_batch",
+    "tensor_parallel",
 )
 
 
@@ -52,33 +51,35 @@ def load_facts(a: Analysis, out: FactWriter) -> None:
     if not a.trace.has("load"):
         return
     load, options = loads.load_of(a.trace), a.trace.capture.options
-    counted, active = load.counted, load.active
+    _counted, active = load.counted, load.active
     limit = _option(options, "batch_limit")
     prompts = loads.slowdown(load, load.behind_prompts, active & ~load.behind_prompts)
     context = loads.context_slowdown(load)
-    most = float(load.running[counted].max()) if counted.any() else None
+    most = loads.over(np.max, load.running)
     replicas = loads.replicas_of(load)
+    running, waiting = loads.total(r.running for r in replicas), loads.total(r.waiting for r in replicas)
+    lines_waiting = loads.over(lambda waits: (waits > 0).mean(), load.waiting)
+    queue_ms = loads.mean_of(load.queue_ms, load.queue_count)
+    request_ms = loads.mean_of(load.request_ms, load.request_count)
     on_gpu = _quotient(_option(options, "layers_on_gpu"), _option(options, "layers"))
     out |= {
         "load.lines": len(load.kind),
         "load.since_start": "since_start" in options,
         "load.on_cpu": "on_cpu" in options or None,
-        "load.running": loads.total(r.running for r in replicas),
+        "load.running": running,
         "load.running_most": most,
         "load.running_spread_ratio": loads.running_spread(load),
-        "load.waiting": loads.total(r.waiting for r in replicas),
-        "load.waiting_per_running": _quotient(
-            loads.total(r.waiting for r in replicas), loads.total(r.running for r in replicas)
-        ),
-        "load.waiting_ratio": _over(np.mean, (load.waiting > 0)[~np.isnan(load.waiting)]),
-        "load.held_back_ratio": _over(np.mean, (load.waiting > 0)[~np.isnan(load.waiting)]) or None,
+        "load.waiting": waiting,
+        "load.waiting_per_running": _quotient(waiting, running),
+        "load.waiting_ratio": lines_waiting,
+        "load.held_back_ratio": lines_waiting or None,
         "load.idle_ratio": _idle(load),
         "load.output_per_s": loads.total(r.output_per_s for r in replicas),
         "load.prompt_per_s": loads.total(r.prompt_per_s for r in replicas),
         "load.token_ms": loads.common_token_ms(replicas),
-        "load.queue_ms": loads.mean_of(load.queue_ms, load.queue_count),
+        "load.queue_ms": queue_ms,
         "load.cache_used": max((r.cache_used for r in replicas if r.cache_used is not None), default=None),
-        "load.cache_most": _over(np.max, load.cache_used),
+        "load.cache_most": loads.over(np.max, load.cache_used),
         "load.prefix_hit_ratio": loads.mean_of(load.prefix_hit, load.prefix_count),
         "load.preemptions": _option(options, "preempted"),
         "load.batch_limit": limit,
@@ -88,16 +89,12 @@ def load_facts(a: Analysis, out: FactWriter) -> None:
         "load.prompt_cost_ratio": _added(prompts),
         "load.context_slowdown": context,
         "load.context_cost_ratio": _added(context),
-        "load.in_flight": _over(np.mean, load.in_flight),
+        "load.in_flight": loads.over(np.mean, load.in_flight),
         "load.first_token_ms": loads.mean_of(load.first_token_ms, load.first_token_count),
-        "load.request_ms": loads.mean_of(load.request_ms, load.request_count),
-        "load.output_tokens": _over(np.mean, load.output_tokens),
+        "load.request_ms": request_ms,
+        "load.output_tokens": loads.over(np.mean, load.output_tokens),
         "load.first_token_ratio": _first_token(load),
-        "load.queue_ratio": _quotient(
-            loads.mean_of(load.queue_ms, load.queue_count), loads.mean_of(load.request_ms, load.request_count)
-        ),
-        "load.requests_a_batch": _option(options, "requests_a_batch"),
-        "load.tensor_parallel": _option(options, "tensor_parallel"),
+        "load.queue_ratio": _quotient(queue_ms, request_ms),
         **{f"load.{name}": _option(options, name) for name in _OPTIONS},
         "load.layers_on_cpu_ratio": None if on_gpu is None else 1 - on_gpu,
     }
@@ -108,9 +105,9 @@ def load_facts(a: Analysis, out: FactWriter) -> None:
     named = [r for r in replicas if r.number is not None]
     out.put("load.replicas", len(named) or None)
     # A server that only reads prompts for others has other requests than they have.
-    running = [r.running for r in named if r.running is not None and (r.output_per_s or not r.prompt_per_s)]
-    if len(running) > 1 and (top := max(running)):
-        out.put("load.replica_spread_ratio", 1 - float(np.mean(running)) / top)
+    alike = [r.running for r in named if r.running is not None and (r.output_per_s or not r.prompt_per_s)]
+    if len(alike) > 1 and (top := max(alike)):
+        out.put("load.replica_spread_ratio", 1 - float(np.mean(alike)) / top)
     _parts(load, named, options.get("replicas", ""), out)
 
 
@@ -143,11 +140,6 @@ def _parts(load: loads.Load, replicas: list[loads.Replica], names: str, out: Fac
             title="Load of each run",
             columns="run, on their way, decoding, tokens:per_s, a token:ms, first token:ms",
         )
-
-
-def _over(statistic: Callable[[Array], object], values: Array) -> float | None:
-    known = values[~np.isnan(values)] if values.dtype != bool else values
-    return float(np.asarray(statistic(known))) if len(known) else None
 
 
 def _quotient(above: float | None, below: float | None) -> float | None:
@@ -191,7 +183,7 @@ def _graphs(load: loads.Load, options: dict[str, str], out: FactWriter) -> None:
 
 
 def _speculation(load: loads.Load, options: dict[str, str], out: FactWriter) -> None:
-    accepted, share = _over(np.median, load.accepted), _over(np.median, load.acceptance)
+    accepted, share = loads.over(np.median, load.accepted), loads.over(np.median, load.acceptance)
     drafted = _option(options, "drafted")
     if share is None and accepted is not None and drafted:
         share = max(accepted - 1, 0.0) / drafted

@@ -23,7 +23,6 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.besides import other_work
 from advisor.metrics.budget import BUSY_COLUMNS, IDLE_PARTS, LAUNCHING, PARTS
 from advisor.metrics.experts import adapter_kernels, is_adapter
-from advisor.metrics.intervals import union_by
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_combining, is_dequantising, is_unknown
 from advisor.metrics.layers import concatenations, full_splits
 from advisor.metrics.matmuls import REDUCTION, Decoder
@@ -99,12 +98,8 @@ def _encoders(a: Analysis, held: Array, out: FactWriter) -> None:
         return
     calls = a.trace.columns("api_calls", ("start", "thread"))
     issued, thread = (values[a.ops.api[at]] for values in calls.values())
-    length, by_text = a.ops.length[at].astype(float), dict[str, float]()
-    for text in texts:
-        rows, inside = a.ranges.rows([text]), np.zeros(len(at), bool)
-        for own, spans in union_by(rows["thread"], rows["start"], rows["end"]).items():
-            inside |= (thread == own) & spans.holds(issued)
-        by_text[a.ranges.texts[text]] = float(length[inside].sum())
+    length = a.ops.length[at].astype(float)
+    by_text = {a.ranges.texts[i]: float(length[a.ranges.hold([i], thread, issued)].sum()) for i in texts}
     name, time = max(by_text.items(), key=lambda kv: kv[1])
     out |= {"serving.stall_encoder_ratio": time / max(length.sum(), 1.0), "serving.stall_encoder": name}
 

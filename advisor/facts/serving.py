@@ -15,7 +15,7 @@ from advisor.knowledge.files import StepName, step_patterns
 from advisor.knowledge.gpus import gpu_of
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.enclosed import enclosed
-from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, union_by
+from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect
 from advisor.metrics.kernels import launch_shape
 from advisor.metrics.phases import step_sizes, step_times
 from advisor.metrics.waited import gap_name, kv_transfers
@@ -76,10 +76,8 @@ def speculation_facts(a: Analysis, device: int, out: FactWriter, acceptance: flo
     if "draft" not in parts.values() and names["verify"] == "forward":
         return
     for part, name in names.items():
-        rows = a.ranges.rows([i for i, found in parts.items() if found == name])
-        inside = np.zeros(len(at), bool)
-        for own, spans in union_by(rows["thread"], rows["start"], rows["end"]).items():
-            inside |= (thread == own) & spans.holds(issued)
+        chosen = [i for i, found in parts.items() if found == name]
+        inside, rows = a.ranges.hold(chosen, thread, issued), a.ranges.rows(chosen)
         if not inside.any():
             continue
         times[part] = time = float(length[inside].sum())

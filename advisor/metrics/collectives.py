@@ -10,7 +10,7 @@ from msgspec import Struct
 from advisor.metrics import limits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import IDLE_PARTS
-from advisor.metrics.intervals import EMPTY, Coverage, intersect, union, union_by
+from advisor.metrics.intervals import EMPTY, Coverage, intersect, union
 from advisor.metrics.kernels import nth_alike
 from advisor.metrics.operations import combinations
 from advisor.model.arrays import Array, begins_run, rows_at
@@ -142,14 +142,10 @@ def _inside_exchanges(a: Analysis, mine: Array) -> Array:
     NCCL makes of sends and receives."""
     api = a.ops.api[mine]
     found = a.ranges.matching(lambda text: _EXCHANGE.search(text) or None)
-    inside = np.zeros(len(mine), np.int64)
     if not found or not len(mine) or not a.trace.has("api_calls"):
-        return inside
+        return np.zeros(len(mine), np.int64)
     start, thread = (column[api] for column in a.trace.columns("api_calls", ("start", "thread")).values())
-    rows = a.ranges.rows(list(found))
-    for own, spans in union_by(rows["thread"], rows["start"], rows["end"]).items():
-        inside |= (api >= 0) & (thread == own) & spans.holds(start)
-    return inside
+    return ((api >= 0) & a.ranges.hold(list(found), thread, start)).astype(np.int64)
 
 
 def small(found: Collectives) -> Array:

@@ -141,6 +141,13 @@ class Ranges:
         sorted by start; `text` is the position in `texts`."""
         return self._timed(marked(len(self.texts) + 1, chosen)[self.text_of])
 
+    def hold(self, chosen: list[int], thread: Array, time: Array) -> Array:
+        """Mask of the moments `time`, each of a thread, inside one of the `chosen` ranges of that thread."""
+        rows, inside = self.rows(chosen), np.zeros(len(time), bool)
+        for own, spans in union_by(rows["thread"], rows["start"], rows["end"]).items():
+            inside |= (thread == own) & spans.holds(time)
+        return inside
+
     def of_thread(self, thread: int, lo: int, hi: int) -> dict[str, Array]:
         """The same of one thread's ranges that overlap [lo, hi)."""
         columns = self._columns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -172,12 +172,12 @@ def replicas_of(load: Load) -> list[Replica]:
 def _replica(number: int | None, load: Load, at: Array) -> Replica:
     return Replica(
         number,
-        running=_mean(load.running[at]),
-        waiting=_mean(load.waiting[at]),
-        output_per_s=_median(load.output_per_s[at & (load.active | ~load.counted)]),
-        prompt_per_s=_mean(load.prompt_per_s[at]),
+        running=over(np.mean, load.running[at]),
+        waiting=over(np.mean, load.waiting[at]),
+        output_per_s=over(np.median, load.output_per_s[at & (load.active | ~load.counted)]),
+        prompt_per_s=over(np.mean, load.prompt_per_s[at]),
         token_ms=token_ms(load, at),
-        cache_used=_mean(load.cache_used[at & load.counted & (load.running > 0)]),
+        cache_used=over(np.mean, load.cache_used[at & load.counted & (load.running > 0)]),
     )
 
 
@@ -216,11 +216,7 @@ def total(values: Iterable[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def _mean(values: Array) -> float | None:
+def over(statistic: Callable[[Array], object], values: Array) -> float | None:
+    """A statistic over the values that are known; None if none is."""
     known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else None
-
-
-def _median(values: Array) -> float | None:
-    known = values[~np.isnan(values)]
-    return float(np.median(known)) if len(known) else None
+    return float(np.asarray(statistic(known))) if len(known) else None

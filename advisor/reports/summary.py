@@ -211,8 +211,7 @@ def _steps(d: Diagnosis) -> Iterator[b.Block]:
         load.append(f"GPU busy {percent_range(busy)}{of}{in_pass}")
     text = ", ".join(load)
     if (target := d.next_target) is not None:
-        share = about if (about := _rough(d, target.share)) else percent(target.share)
-        most = f"{target.family} {share}"
+        most = f"{target.family} {_rough(d, target.share) or percent(target.share)}"
         if target.collectives_share > target.share:
             most = f"collectives {percent(target.collectives_share)}, {most}"
         text = "; ".join(filter(None, (text, f"{most} of kernel time")))

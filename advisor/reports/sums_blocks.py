@@ -53,7 +53,7 @@ def summed(d: Diagnosis) -> Iterator[b.Block]:
     """The largest rows of a printed table, and the load of a server; nothing for other captures."""
     known = {f.name: f.value for f in d.facts if f.name.startswith("load.")}
     load = [
-        words.format(value_text(v, unit)).replace("1 requests", "1 request" if v == 1 else "1 requests")
+        (words.replace("requests", "request") if v == 1 else words).format(value_text(v, unit))
         for name, unit, words in _LOAD
         if (v := known.get(name)) is not None
     ]
@@ -65,7 +65,7 @@ def summed(d: Diagnosis) -> Iterator[b.Block]:
         yield b.Labelled("load", ", ".join(load) + since)
     if parts is not None:
         yield b.Gap()
-        yield b.Grid(parts.columns, parts.rows[:_ROWS], len(parts.rows) - _ROWS)
+        yield b.Grid(parts.columns, *b.first(parts.rows, _ROWS))
     yield from _tokens(d, known)
     yield from _sampled(d)
     if share_of(d) is None:

@@ -295,7 +295,8 @@ def kind_of(path: Path) -> str | None:
     """The name of the recogniser that knows a file; None for one that cannot be read."""
     try:
         found = Found(path, path, b"" if path.is_dir() else _head(path, HEAD_BYTES))
-        return next((kind.name for kind in RECOGNISERS if kind.matches(found)), None)
+        kind = _kind_of(found)
+        return None if kind is None else kind.name
     except (OSError, InputError, *FAULTS):
         return None
 

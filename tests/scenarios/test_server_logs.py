@@ -339,3 +339,14 @@ def test_a_log_of_another_load_tells_nothing_of_the_step(tmp_path: Path) -> None
     for moment in (slow, prompts):
         found = beside(tmp_path, moment).inputs[0]
         assert (found.untraced_step_ms, found.untraced_step_from) == (alone.untraced_step_ms, None)
+
+
+def test_all_replicas_are_shown_and_none_is_said_to_be_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "server.log"
+    path.write_text(vllm(of(REPLICAS)))
+    assert main([str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "replica" in shown
+    assert " more (-v)" not in shown
