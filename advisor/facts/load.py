@@ -80,6 +80,7 @@ def load_facts(a: Analysis, out: FactWriter) -> None:
         "load.queue_ms": queue_ms,
         "load.cache_used": max((r.cache_used for r in replicas if r.cache_used is not None), default=None),
         "load.cache_most": loads.over(np.max, load.cache_used),
+        "load.cache_least": loads.least_cache(replicas),
         "load.prefix_hit_ratio": loads.mean_of(load.prefix_hit, load.prefix_count),
         "load.preemptions": _option(options, "preempted"),
         "load.batch_limit": limit,

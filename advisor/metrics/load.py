@@ -210,6 +210,13 @@ def common_token_ms(replicas: Sequence[Replica]) -> float | None:
     return float(np.average([ms for ms, _ in known], weights=weights if all(weights) else None))
 
 
+def least_cache(replicas: Sequence[Replica]) -> float | None:
+    """The use of the cache of the replica that uses least of it; nothing of one without requests. None if no
+    replica tells."""
+    known = [r.cache_used or 0.0 for r in replicas if r.cache_used is not None or r.running == 0]
+    return min(known) if any(r.cache_used is not None for r in replicas) else None
+
+
 def total(values: Iterable[float | None]) -> float | None:
     """The sum of what is known; None if nothing is."""
     known = [value for value in values if value is not None]

@@ -53,6 +53,7 @@ def test_values_of_vllm(tmp_path: Path) -> None:
             "load.prompt_per_s": 0.0 + 100.0,
             "load.cache_used": 0.6,
             "load.cache_most": 0.6,
+            "load.cache_least": 0.2,
             "load.prefix_hit_ratio": 0.12,
             "load.accepted_tokens": 2.5,
             "load.acceptance_ratio": 0.375,

@@ -1,9 +1,12 @@
-"""Texts in the forms of public issues, beside the checkout: the values that each says, and its causes."""
+"""Texts in the forms of public issues: the values of each, its first causes, and those that it has not.
+
+Texts of these forms that people pasted lie beside the checkout, where it has them: they say theirs as well.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from pathlib import Path
 
 import pytest
 
@@ -11,58 +14,88 @@ import advisor
 from advisor.errors import InputError
 from advisor.model.findings import Diagnosis
 from tests.captures import SHARED
+from tests.pasted_forms import FORMS, Form
 
-FORMS = SHARED / "pasted" / "forms"
-pytestmark = pytest.mark.skipif(not FORMS.is_dir(), reason="no texts beside this checkout")
-
-
-class Form(NamedTuple):
-    """Facts with their values, None for an unknown one; causes in their order, and those it has not."""
-
-    facts: Mapping[str, float | bool | None] = {}
-    causes: tuple[str, ...] = ()
-    never: tuple[str, ...] = ()
-
-
-GPU_BOUND = Form({"sums.kernel_ms": 1000.0}, never=("launches-outlast-kernels",))
-READ = {
+PASTED = SHARED / "pasted" / "forms"
+GPU_BOUND = Form(
+    facts={"sums.kernel_ms": 1000.0, "sums.busy_most_ratio": 0.9524, "sums.product_ratio": 0.82},
+    never=("launches-outlast-kernels",),
+)
+#: The same of the texts beside the checkout.
+SEEN: Mapping[str, Form] = {
     "gpubound_rowlimit.txt": GPU_BOUND,
     "gpubound_withsync.txt": GPU_BOUND,
-    "ka_shapes_mem.txt": Form({"sums.kernel_ms": 1000.0}, never=("launches-outlast-kernels",)),
-    "ka_torch14.txt": Form(never=("no-gpu-activity",)),
-    "vllm_bench_ttft_heavy.txt": Form({"load.running": 249.8, "load.token_ms": 41.94}),
+    "ka_shapes_mem.txt": Form(
+        facts={"sums.kernel_ms": 1000.0, "sums.busy_most_ratio": 1.0, "sums.product_ratio": 0.8},
+        never=("launches-outlast-kernels",),
+    ),
+    "ka_torch14.txt": Form(
+        facts={"sums.product_ratio": 0.9975, "sums.host_ms": 581.286}, never=("no-gpu-activity",)
+    ),
+    "vllm_bench_2026_two.txt": Form(refused=r"6\.99 and 6\.03 ms a token"),
+    "vllm_bench_ttft_heavy.txt": Form(facts={"load.running": 249.8, "load.token_ms": 41.94}),
     "sglang_bare_line.log": Form(
-        {"load.running": 1004, "load.waiting": 12190, "load.cache_used": 0.93, "load.token_ms": None},
-        ("kv-cache-full", "server-overloaded"),
+        facts={"load.running": 1004, "load.waiting": 12190, "load.cache_used": 0.93, "load.token_ms": None},
+        causes=("kv-cache-full", "server-overloaded"),
     ),
     "sglang_retract.log": Form(
-        {"load.preemptions": 21, "load.token_ms": 67.97}, ("kv-cache-full", "decode-beyond-graphs")
+        facts={"load.preemptions": 21, "load.token_ms": 67.97},
+        causes=("kv-cache-full", "decode-beyond-graphs"),
     ),
     "vllm_dp4.log": Form(
-        {"load.running": 131, "load.waiting": 66.67, "load.output_per_s": 2257.5, "load.token_ms": None},
-        ("uneven-replicas",),
+        facts={
+            "load.running": 131,
+            "load.waiting": 66.67,
+            "load.output_per_s": 2257.5,
+            "load.cache_used": 0.9253,
+            "load.token_ms": None,
+        },
+        causes=("uneven-replicas",),
     ),
-    "vllm_preempt_v0.log": Form({"load.preemptions": 101}, ("kv-cache-full",)),
+    "vllm_preempt_v0.log": Form(facts={"load.preemptions": 101}, causes=("kv-cache-full",)),
     "vllm_cpu_real.log": Form(
-        {"load.on_cpu": True, "load.cache_most": 1.0, "load.preemptions": None},
-        ("kv-cache-full", "server-overloaded"),
+        facts={"load.on_cpu": True, "load.cache_most": 1.0, "load.preemptions": None},
+        causes=("kv-cache-full", "server-overloaded"),
+        never=("decode-beyond-graphs",),
     ),
-    "scrapes2.txt": Form({"load.first_token_ms": 5000.0, "load.token_ms": 40.0, "load.since_start": False}),
+    "scrapes2.txt": Form(
+        facts={"load.first_token_ms": 5000.0, "load.token_ms": 40.0, "load.since_start": False}
+    ),
+    "llama_metrics.txt": Form(
+        facts={
+            "load.running": 4,
+            "load.waiting": 4,
+            "load.slots_busy": 3.88376,
+            "load.slot_prompt_per_s": 914.814,
+            "load.slot_output_per_s": 39.8736,
+        },
+        causes=("requests-wait",),
+    ),
+    "llama_server_slots.log": Form(
+        facts={"load.running": 4, "load.output_per_s": 40.0, "load.token_ms": 100}
+    ),
+    "llama_perf_2025.txt": Form(
+        facts={"load.layers_on_gpu": 20, "load.layers": 41, "load.output_per_s": 12.99},
+        causes=("layers-on-cpu",),
+    ),
+    "trtllm_iter_2025b.log": Form(
+        facts={"load.host_step_ms": 12.355, "load.device_step_ms": 4.15}, causes=("host-outlasts-device",)
+    ),
     "triton_metrics.txt": Form(
-        {"load.queue_ms": 70.0, "load.request_ms": 81.2, "load.requests_a_batch": 1.002}, ("requests-queue",)
+        facts={"load.queue_ms": 70.0, "load.request_ms": 81.2, "load.requests_a_batch": 1.002},
+        causes=("requests-queue",),
     ),
+    "rocm_smi.txt": Form(refused="rocm-smi"),
+    "vllm_bench_latency.txt": Form(refused=r"vllm bench latency: 2\.34 s a batch"),
     "vllm_queue_metrics.txt": Form(
-        {"load.first_token_ms": 7299.0, "load.queue_ms": 6020.0, "load.since_start": True},
-        ("kv-cache-full", "server-overloaded", "requests-queue"),
+        facts={"load.first_token_ms": 7299.0, "load.queue_ms": 6020.0, "load.since_start": True},
+        causes=("kv-cache-full", "server-overloaded", "requests-queue"),
     ),
+    "nsys_expert.txt": Form(refused="nsys analyze"),
     "vllm_queue_with_room.log": Form(
-        {"load.running": 600, "load.waiting": 4473.5, "load.cache_most": 0.592}, ("batch-limit-reached",)
+        facts={"load.running": 600, "load.waiting": 4473.5, "load.cache_most": 0.592},
+        causes=("batch-limit-reached",),
     ),
-}
-REFUSED = {
-    "vllm_bench_2026_two.txt": r"6\.99 and 6\.03 ms a token",
-    "rocm_smi.txt": "rocm-smi",
-    "nsys_expert.txt": "nsys analyze",
 }
 
 
@@ -70,10 +103,15 @@ def causes(found: Diagnosis) -> list[str]:
     return [f.cause for f in found.findings if f.severity != "info"]
 
 
-@pytest.mark.parametrize("name", READ)
-def test_what_a_text_says(name: str) -> None:
-    form = READ[name]
-    found = advisor.diagnose(FORMS / name)
+def holds(path: Path, form: Form) -> None:
+    """The text says what its form has to say."""
+    if form.refused:
+        with pytest.raises(InputError, match=form.refused) as caught:
+            advisor.diagnose(path)
+        assert "nsys stats" not in str(caught.value)
+        assert "\n" not in str(caught.value)
+        return
+    found = advisor.diagnose(path)
     known = {f.name: f.value for f in found.facts}
     assert {n: known.get(n) for n in form.facts} == {
         n: v if v is None or isinstance(v, bool) else pytest.approx(v, rel=1e-3)
@@ -81,10 +119,24 @@ def test_what_a_text_says(name: str) -> None:
     }
     assert causes(found)[: len(form.causes)] == list(form.causes)
     assert not set(causes(found)) & set(form.never)
+    assert all(f.share is None or f.share >= 0.001 for f in found.findings)
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused_by_its_name(name: str) -> None:
-    with pytest.raises(InputError, match=REFUSED[name]) as caught:
-        advisor.diagnose(FORMS / name)
-    assert "nsys stats" not in str(caught.value)
+@pytest.mark.parametrize("name", FORMS)
+def test_a_text_of_each_form(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text(FORMS[name].text)
+    holds(path, FORMS[name])
+
+
+@pytest.mark.skipif(not PASTED.is_dir(), reason="no texts beside this checkout")
+@pytest.mark.parametrize("name", SEEN)
+def test_the_text_that_was_pasted(name: str) -> None:
+    holds(PASTED / name, SEEN[name])
+
+
+def test_both_hold_each_form_that_is_labelled() -> None:
+    assert FORMS.keys() == SEEN.keys()
+    if PASTED.is_dir():
+        rows = (PASTED / "labels.tsv").read_text().splitlines()[1:]
+        assert {row.split("\t")[0] for row in rows} == SEEN.keys()
