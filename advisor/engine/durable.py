@@ -167,6 +167,7 @@ class Matcher:
             emitter = Emitter(program, log.view, absent)
             kept = emitter, Session(emitter.rules)
         self._kept, self._log = kept, log
+        self._told: set[tuple[tuple[str, str | float], ...]] = set()
         self._emitter, self._session = kept[0].over(log.view), kept[1]
 
     def __enter__(self) -> Matcher:
@@ -187,7 +188,10 @@ class Matcher:
         """(code, scope) of every rule of the stratum that fires, given the outcomes below it."""
         emitter, session = self._emitter, self._session
         for record in emitter.states(stratum, self._log):
-            session.add(record)
+            # Several strata ask for one outcome: told twice it would double the matches of each of its rules.
+            if (told := tuple(record.items())) not in self._told:
+                self._told.add(told)
+                session.add(record)
         for record in emitter.join_anchors(stratum):
             session.add(record)
         joined = {(*emitter.meaning[r], emitter.scope_of(a["s"])) for r, a in session.run()}

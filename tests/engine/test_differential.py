@@ -6,6 +6,7 @@ import gc
 import random
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,6 +63,28 @@ def test_the_order_of_facts_is_nothing(seed: int) -> None:
         shuffled = FactBase(facts=dict(items), entities=facts.entities)
         found = infer(shuffled, chosen, engine="durable").outcomes
         assert repr(found) == repr(expected)  # by text: NaN differs from itself
+
+
+def test_an_outcome_that_several_strata_ask_for_matches_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told in each of them, ten such outcomes made 3,456 matches of one rule."""
+    quiet = [rule(f"ABC10{i}", f"quiet-{i}", [ge("f.a", 9)]) for i in range(4)]
+    guards: list[dict[str, Any]] = [{"cause": one.cause} for one in quiet]
+    chain = [
+        rule("ABC200", "first", [ge("f.a", 1)], unless=guards),
+        rule("ABC201", "second", [{"cause": "first"}], unless=guards),
+        rule("ABC202", "third", [{"cause": "second"}], unless=guards),
+    ]
+    matches: list[str] = []
+    run = Session.run
+
+    def counted(session: Session) -> list[tuple[str, dict[str, Any]]]:
+        found = run(session)
+        matches.extend(name for name, _ in found if name != "end")
+        return found
+
+    monkeypatch.setattr(Session, "run", counted)
+    infer(base({"f.a": 5}), rules(*quiet, *chain), engine="durable")
+    assert len(matches) == len(set(matches)) == len(chain)
 
 
 def test_what_durable_rules_fires_has_fired_and_nothing_else(
