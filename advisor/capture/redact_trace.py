@@ -56,7 +56,7 @@ class Redacted(Around):
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         given, owner = source.capture, source.owner()
-        processes = tuple(name for _, name in given.processes)
+        processes = tuple(name for _, name in (*given.processes, *given.threads))
         texts = (given.path, *given.command, *processes, *given.options.values(), *owner.texts)
         lines = list(commands(owner.settings)) or [list(given.command)]
         found = [names_of(owner.settings, texts), *(names_of((), (), line) for line in lines)]
@@ -93,6 +93,7 @@ class Redacted(Around):
             command=tuple(redact_command.clean(capture.command, scrubber)),
             options={key: scrubber.text(value) for key, value in capture.options.items()},
             processes=tuple((pid, scrubber.program(name)) for pid, name in capture.processes),
+            threads=tuple((thread, scrubber.text(name)) for thread, name in capture.threads),
             warnings=tuple(map(scrubber.text, capture.warnings)),
         )
 
@@ -107,6 +108,7 @@ class Masked(Around):
             command=tuple(masked(given.command)),
             options={key: credentials(value) for key, value in given.options.items()},
             processes=tuple((pid, credentials(name)) for pid, name in given.processes),
+            threads=tuple((thread, credentials(name)) for thread, name in given.threads),
             warnings=tuple(map(credentials, given.warnings)),
         )
 

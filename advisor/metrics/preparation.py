@@ -15,7 +15,8 @@ from advisor.sources.schema import DTOH, MISSING, Call
 def preparing(a: Analysis, device: int) -> Array:
     """Mask of all operations of the device that prepare a replay: they are launched one by one between two
     replays, with no product, attention or expert kernel among them, and belong to the step of the second;
-    where it is the replay that begins a step, they follow the last copy of results to the host."""
+    where it is the replay that begins a step, or no step is known, they follow the last copy of results to
+    the host, or the begin of the recording."""
     mine = np.flatnonzero(a.ops.device == device)
     api = picked(a.ops.api, mine)
     calls = a.trace.columns("api_calls", ("call",))["call"]
@@ -37,5 +38,5 @@ def preparing(a: Analysis, device: int) -> Array:
     read = np.flatnonzero(picked(of_copies(a.trace, a.ops), mine) == DTOH)
     last_read = np.zeros(len(first) + 1, np.int64)
     np.maximum.at(last_read, after[read], read + 1)
-    behind = (last_read[after] > 0) & (np.arange(len(mine)) >= last_read[after])
+    behind = ((last_read[after] > 0) | (after == 0)) & (np.arange(len(mine)) >= last_read[after])
     return np.asarray(followed & ~whole[after] & (same | behind))

@@ -575,8 +575,10 @@ def test_what_prepares_a_batch_outside_its_graph_has_one_name(
     assert found.gain.step_after_ms.mid == pytest.approx(1.28, rel=0.05)
 
 
-def test_what_prepares_a_batch_without_ranges(tmp_path: Path) -> None:
-    d = diagnosed(prepared(400, ranges=False), tmp_path)
+@pytest.mark.parametrize("steps", [1, 2, 12])
+def test_what_prepares_a_batch_without_ranges(tmp_path: Path, steps: int) -> None:
+    """Also of one step alone, whose graph has none before it."""
+    d = diagnosed(prepared(400, steps, ranges=False), tmp_path)
     expect(d, "graph-replay-gaps", never=("launch-bound", "gpu-idle", "host-gap"))
 
 
@@ -585,6 +587,36 @@ def test_a_draft_before_the_graph_is_launched_one_by_one(tmp_path: Path) -> None
     d = diagnosed(prepared(800, kernel=GEMV), tmp_path)
     expect(d, "launch-bound", never=("graph-replay-gaps",))
     assert fact(d, "graph.preparation_ratio") is None
+
+
+def beside_graphs(kernel_us: float, between: float, graph: int) -> Machine:
+    """A graph of so many kernels, then as long ones that the host launches one by one."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            if graph:
+                m.replay(graph, [(GEMM, kernel_us)])
+                m.wait()
+            for k in range(40):
+                m.launch(GEMM if k % 2 else NORM, kernel_us)
+                m.work(between)
+            m.read_back()
+    return m
+
+
+@pytest.mark.parametrize(
+    ("kernel_us", "between", "cause"),
+    [(3, 20, "launch-bound"), (30, 60, "launch-gaps"), (60, 69, "gpu-idle")],
+)
+@pytest.mark.parametrize("graph", [0, 6])
+def test_where_graphs_are_replayed_the_rest_is_captured_not_compiled(
+    tmp_path: Path, kernel_us: float, between: float, cause: str, graph: int
+) -> None:
+    d = diagnosed(beside_graphs(kernel_us, between, graph), tmp_path)
+    assert cause in ranked(d)
+    first = "graph-what-is-left" if graph else {"gpu-idle": "compile-model"}.get(cause, "enable-cuda-graphs")
+    assert next(f for f in d.findings if f.cause == cause).recommendations[0].id == first
+    assert ("compile-model" in advice(d, cause)) is not bool(graph)
 
 
 def test_preparation_beside_the_graph_of_the_step_before(tmp_path: Path) -> None:

@@ -122,3 +122,22 @@ def test_memory_of_a_device_is_taken_and_given_back(tmp_path: Path) -> None:
     read = open_trace(profile.write(tmp_path / "t.json")).columns("allocations", ("kind", "bytes"))
     assert read["bytes"].tolist() == [100, 200, 250]
     assert read["kind"].tolist() == [ALLOCATED, ALLOCATED, FREED]
+
+
+def test_names_of_threads_and_processes(tmp_path: Path) -> None:
+    """As Kineto writes them; streams of a GPU are no threads, and a number alone is no name."""
+    p = Profile().gpu().process(776).launch(0, 5_000, "relu", 6_000, 2_000)
+    for pid, tid, name in (
+        (776, 776, "thread 776 (python3)"),
+        (776, 777, "thread 777 (detokenizer)"),
+        (776, 778, "thread 778"),
+        (776, 779, "scheduler"),
+        (0, 7, "stream 7 "),
+        (0, "x", "none"),
+    ):
+        p.event(ph="M", name="thread_name", pid=pid, tid=tid, ts=0, args={"name": name})
+    p.event(ph="M", name="process_name", pid=776, tid=0, ts=0, args={"name": "VLLM::EngineCore"})
+    p.event(ph="M", name="process_name", pid=776, tid=0, ts=0, args={"name": 5})
+    capture = open_trace(p.write(tmp_path / "t.json")).capture
+    assert capture.threads == ((776, "python3"), (777, "detokenizer"), (779, "scheduler"))
+    assert capture.processes == ((776, "VLLM::EngineCore"),)

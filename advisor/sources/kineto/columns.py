@@ -71,6 +71,9 @@ MODULE = re.compile(rf"^{re.escape(MODULE_PREFIX)}(.+?)(?:_\d+)?$")
 #: A Python function outside of PyTorch.
 FUNCTION = re.compile(r"^(?!(?:.*/)?torch/|<)[^:]+\.py\(\d+\): \w+$")
 
+#: Names of threads as Kineto writes them, ``thread 777 (detokenizer)``; streams of GPUs are no threads.
+THREAD = re.compile(r"^(?:thread \d+(?: \((.*)\))?|stream -?\d+)$")
+
 #: The profiler's own overhead; loading of kernels and a full queue are CUDA's.
 PROFILER_COST = re.compile(r"(?i)activity buffer|buffer flush|instrumentation|^resource")
 

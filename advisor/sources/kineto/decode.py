@@ -62,6 +62,7 @@ class Args(msgspec.Struct, gc=False):
     external_old: Any = msgspec.field(default=None, name="external id")
     sizes: Any = msgspec.field(default=None, name="Input Dims")
     types: Any = msgspec.field(default=None, name="Input type")
+    name: Any = None
 
 
 NO_ARGS = Args()

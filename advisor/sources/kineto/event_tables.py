@@ -57,6 +57,9 @@ class Collector:
         self.negative = 0
         #: Kinds of devices on which memory was allocated.
         self.memory_devices = set[int]()
+        #: Names of processes and of threads, by number.
+        self.processes: dict[int, str] = {}
+        self.threads: dict[int, str] = {}
         self._parts: dict[str, list[Columns]] = defaultdict(list)
 
     def add(self, events: Sequence[Event]) -> None:
@@ -89,6 +92,9 @@ class Collector:
         except Inexact:
             self.timeless, self.negative = before
             raise
+        for events in found.values():
+            if events[0].ph == "M":
+                self._name(events)
         self.timeless_rows += timeless
         self.categories |= found.keys()
         if len(begun):
@@ -116,6 +122,19 @@ class Collector:
                 order = np.argsort(time, kind="stable")
                 joined[table] = {name: values[order] for name, values in columns.items()}
         return {table: columns for table, columns in joined.items() if len(next(iter(columns.values())))}
+
+    def _name(self, events: Sequence[Event]) -> None:
+        """Keeps the names that metadata gives processes and threads; of two for one the first."""
+        for event in events:
+            text = event.args.name if event.args is not None else None
+            if event.ph != "M" or not isinstance(text, str) or not (text := text.strip()):
+                continue
+            if event.name == "process_name" and (number := kineto.integer(event.pid)) != MISSING:
+                self.processes.setdefault(number, text)
+            elif event.name == "thread_name" and (number := kineto.integer(event.tid)) != MISSING:
+                known = kineto.THREAD.match(text)
+                if own := known[1] if known else text:
+                    self.threads.setdefault(number & _TID_MASK, own)
 
     def _timed(self, events: list[Event], least: int = 0) -> tuple[list[Event], Columns]:
         """The spans among the events, with start and end, at least `least` ns long: -1 keeps impossible

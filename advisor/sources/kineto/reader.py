@@ -252,7 +252,8 @@ def read_capture(
         rank=rank,
         world_size=size,
         process_ranks=tuple((ranks[n], labels.index(t)) for t, n in collected.labels.items() if n in ranks),
-        processes=tuple((pid, "") for pid in sorted(processes)),
+        processes=tuple((pid, collected.processes.get(pid, "")) for pid in sorted(processes)),
+        threads=tuple(sorted(collected.threads.items())),
         modules=tuple(sorted(collected.modules)),
         warnings=(f"events without a time or of no known shape, left out: {lost}",) if lost else (),
     )
