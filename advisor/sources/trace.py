@@ -375,10 +375,11 @@ class RawTables(Protocol):
         """A text column as codes into its distinct texts; MISSING for null and where `unless` is set."""
 
     def texts(self, table: str, ids: Sequence[int]) -> dict[int, str]:
-        """The texts (column `value`) of those of the ids (column `id`) that the table holds."""
+        """The texts (column `value`) of those of the ids (column `id`) that the table holds; none of a table
+        without these columns."""
 
     def last_id(self, table: str) -> int:
-        """The largest id in a table of texts, 0 without any."""
+        """The largest id in a table of texts; 0 without any, and without such a column."""
 
     def close(self) -> None: ...
 

@@ -203,6 +203,13 @@ def test_damaged_files(tmp_path: Path) -> None:
             assert f"nsys export --type={kind.partition('-')[0]}dir" in message
 
 
+def test_without_strings_threads_have_no_name(tmp_path: Path) -> None:
+    export = Export().process(1).thread(2, "worker").call("cudaMalloc", 0).without_tables("StringIds")
+    folder = exported(export.write(tmp_path / "t.sqlite"), tmp_path / "folder")
+    with open_trace(folder) as trace:
+        assert trace.capture.threads == ()
+
+
 def test_a_column_name_that_is_not_utf_8(tmp_path: Path) -> None:
     folder = exported(everything().write(tmp_path / "t.sqlite"), tmp_path / "folder")
     path = folder / "StringIds.parquet"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -560,6 +561,23 @@ def test_07_driver_calls_inside_runtime_calls_stay(opened: Any) -> None:
 def test_07_names_without_a_string_are_other_calls(opened: Any) -> None:
     trace = opened(Export().process(1).call("cudaMalloc", 0).without_tables("StringIds"))
     assert rows(trace, "api_calls", "call") == [(Call.OTHER,)]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "drop table StringIds",
+        "alter table StringIds rename column id to other",
+        "alter table StringIds rename column value to other",
+    ],
+)
+def test_07_without_strings_threads_have_no_name(tmp_path: Path, damage: str) -> None:
+    path = Export().process(1).thread(2, "worker").call("cudaMalloc", 0).write(tmp_path / "x.sqlite")
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(damage)
+    with open_trace(path) as trace:
+        assert trace.capture.threads == ()
+        assert trace.texts([1]) == [""]
 
 
 def test_08_text_in_the_row_and_text_by_id_in_one_file(opened: Any) -> None:

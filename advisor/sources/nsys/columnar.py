@@ -129,6 +129,8 @@ class ColumnarFolder:
             return np.asarray(codes, np.int64), list(map(_decoded, coded.dictionary.to_pylist()))
 
     def texts(self, table: str, ids: Sequence[int]) -> dict[int, str]:
+        if not {"id", "value"} <= set(self.columns(table)):
+            return {}
         known, texts = self._pool(table)
         if not len(known):
             return {}
@@ -139,6 +141,8 @@ class ColumnarFolder:
         return dict(zip(wanted[hit].tolist(), map(_decoded, found), strict=True))
 
     def last_id(self, table: str) -> int:
+        if not {"id", "value"} <= set(self.columns(table)):
+            return 0
         known, _ = self._pool(table)
         return max(int(known[-1]), 0) if len(known) else 0
 

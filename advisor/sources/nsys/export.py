@@ -42,7 +42,6 @@ class StringPool:
 
     def __init__(self, raw: RawTables) -> None:
         self._raw = raw
-        self._in_file = {"id", "value"} <= set(raw.columns(nsys.STRINGS))
         self._interned: dict[int, str] = {}
         self._ids: dict[str, int] = {}
         self._next: int | None = None
@@ -51,8 +50,8 @@ class StringPool:
         """The strings behind ids; an unknown id reads as an empty string."""
         wanted = {int(i) for i in ids}
         found = {i: self._interned[i] for i in wanted if i in self._interned}
-        if self._in_file:
-            found |= self._raw.texts(nsys.STRINGS, sorted(wanted - found.keys()))
+        if absent := sorted(wanted - found.keys()):
+            found |= self._raw.texts(nsys.STRINGS, absent)
         return [found.get(int(i), "") for i in ids]
 
     def merged(self, ids: Ints, known: Sequence[int], codes: Ints, texts: Sequence[str]) -> Ints:
@@ -68,7 +67,7 @@ class StringPool:
         """An id beyond the file's own for this text, always the same one."""
         if text not in self._ids:
             if self._next is None:
-                last = self._raw.last_id(nsys.STRINGS) if self._in_file else 0
+                last = self._raw.last_id(nsys.STRINGS)
                 if last >= _LAST_ID:
                     raise InputError(
                         f"{nsys.STRINGS} holds the id {last}, which no nsys writes; export the capture again"

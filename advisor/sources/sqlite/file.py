@@ -190,6 +190,8 @@ class SqliteFile:
 
     def texts(self, table: str, ids: Sequence[int]) -> dict[int, str]:
         found: dict[int, str] = {}
+        if not {"id", "value"} <= set(self.columns(table)):
+            return found
         for at in range(0, len(ids), _AT_ONCE):
             part = ids[at : at + _AT_ONCE]
             marks = ",".join("?" * len(part))
@@ -198,6 +200,8 @@ class SqliteFile:
         return found
 
     def last_id(self, table: str) -> int:
+        if "id" not in self.columns(table):
+            return 0
         whole = f"select max(id) from {quoted(table)} where typeof(id) = 'integer'"
         return max(self.rows(whole)[0][0] or 0, 0)
 
