@@ -6,16 +6,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
+from msgspec import Struct
 from pydantic import ValidationError
 
+from advisor.compare import before_after
 from advisor.compare.differences import absence, among
+from advisor.compare.sides import Side
 from advisor.compare.store import fault_text, parsed
 from advisor.errors import InputError
 from advisor.knowledge.verb_files import limit
 from advisor.model.facts import LEVELS
-from advisor.model.findings import SEVERITIES, Baseline, Diagnosis, Finding, Gone
+from advisor.model.findings import SEVERITIES, Baseline, Diagnosis, Finding, Gone, StepChange
 from advisor.model.review import Decision, History, Meeting, Review, Suppression, Tracked
 from advisor.reading import parse_saved, read_bytes
 
@@ -64,24 +67,50 @@ def mark(diagnosis: Diagnosis, saved: Diagnosis, path: Path) -> Diagnosis:
         known=len(found) - len(new),
         gone=_gone(diagnosis, saved),
         not_evaluated_before=tuple(f.code for f in new if any(among(saved.not_evaluated, f.code, f.scope))),
+        step=_step(diagnosis, saved),
     )
     findings = (
-        f.replaced(baseline="new") if b is None else f.replaced(baseline="known", changed=change(b, f))
+        f.replaced(baseline="new")
+        if b is None
+        else f.replaced(baseline="known", changed=change(weight(b, saved), weight(f, diagnosis)))
         for f, b in found
     )
     return diagnosis.replaced(findings=tuple(findings), baseline=baseline)
 
 
-class _Weighed(Protocol):
-    @property
-    def severity(self) -> str: ...
-    @property
-    def share(self) -> float | None: ...
+def _step(diagnosis: Diagnosis, saved: Diagnosis) -> StepChange:
+    """The step of the baseline against this one, by the statistics of ``advisor compare``."""
+    found = before_after.compare(Side("before", (saved,)), Side("after", (diagnosis,)))
+    phase = max(found.phases, key=lambda p: p.share, default=None)
+    sides = (None, None) if phase is None else (phase.before, phase.after)
+    old, new = (side.median_ms if side is not None else None for side in sides)
+    return StepChange(before_ms=old, after_ms=new, verdict=found.verdict, summary=found.summary)
 
 
-def change(before: _Weighed, now: Finding) -> Literal["worse", "better"] | None:
-    """By severity; at equal severity by the share of the window, if both are known."""
-    levels = [SEVERITIES.index(f.severity) for f in (before, now)]
+class Weight(Struct, frozen=True):
+    """How grave a finding is: what it holds of a step in ms (None without steps), and as a share of the step
+    or the window."""
+
+    severity: str
+    share: float | None
+    ms: float | None
+
+
+def weight(finding: Finding, diagnosis: Diagnosis) -> Weight:
+    ms = finding.impact.step_ms(bool(diagnosis.steps)) if finding.impact is not None else None
+    return Weight(finding.severity, finding.share, ms)
+
+
+def change(before: Weight, now: Weight) -> Literal["worse", "better"] | None:
+    """By the ms a step where both are known: a share grows, too, where the rest of the step gets shorter.
+    Otherwise by severity; at equal severity by the share, if both are known."""
+    if before.ms is not None and now.ms is not None:
+        steps = [w.ms / w.share for w in (before, now) if w.ms and w.share]
+        grown = now.ms - before.ms
+        if not steps or abs(grown) < limit("known-finding") * min(steps):
+            return None
+        return "worse" if grown > 0 else "better"
+    levels = [SEVERITIES.index(w.severity) for w in (before, now)]
     if levels[0] != levels[1]:
         return "worse" if levels[1] > levels[0] else "better"
     if before.share is None or now.share is None:
@@ -139,10 +168,11 @@ def recorded(
     found = [f for d in seen for f in d.findings if f.kind != "limit"]
     now = {f.identity: f for f in sorted(found, key=lambda f: f.share or 0.0)}
     now = {f.identity: now[f.identity] for f in found}
-    tracked = [_present(before.get(name), finding, day) for name, finding in now.items()]
+    weights = {f.identity: weight(f, d) for d in seen for f in d.findings if now.get(f.identity) is f}
+    tracked = [_present(before.get(name), f, weights[name], day) for name, f in now.items()]
     tracked += [_absent(t, seen) for name, t in before.items() if name not in now]
     if review is not None:
-        tracked = [_decided(t, review.of(t.finding), now.get(t.finding)) for t in tracked]
+        tracked = [_decided(t, review.of(t.finding), weights.get(t.finding)) for t in tracked]
     capture = ", ".join(i.path for d in seen for i in d.inputs)
     meeting = Meeting(day=day, capture=capture, verdict=diagnosis.verdict, names=tuple(names))
     return History(meetings=(*history.meetings, meeting), findings=tuple(tracked))
@@ -179,20 +209,26 @@ def suppressed(history: History, finding: str, reason: str, until: str) -> Histo
     return history.replaced(findings=tuple(findings))
 
 
-def _present(before: Tracked | None, finding: Finding, day: str) -> Tracked:
+def _present(before: Tracked | None, finding: Finding, now: Weight, day: str) -> Tracked:
     known: dict[str, Any] = {n: getattr(finding, n) for n in ("code", "cause", "title", "severity", "share")}
     scope = finding.scope.without_process()
-    found = Tracked(finding=finding.identity, scope=scope, state="new", since=day, seen=day, **known)
+    found = Tracked(
+        finding=finding.identity, scope=scope, ms=now.ms, state="new", since=day, seen=day, **known
+    )
     if before is None:
         return found
-    found = found.replaced(was=before.share)
+    found = found.replaced(was=before.share, was_ms=before.ms)
     back = before.state == "closed"
-    state = "new" if back else change(before, finding) or "same"
+    state = "new" if back else change(_earlier(before), now) or "same"
     kept = {n: getattr(before, n) for n in (*DECIDED, "reopened", "suppressed")}
     if state in ("new", "worse"):
         # The decision was about a smaller finding.
         kept |= _reopened(before.decision or before.reopened) | {"suppressed": None}
     return found.replaced(**kept, state=state, since=day if back else before.since)
+
+
+def _earlier(known: Tracked | Decision) -> Weight:
+    return Weight(known.severity, known.share, known.ms)
 
 
 def _absent(before: Tracked, seen: Iterable[Diagnosis]) -> Tracked:
@@ -205,12 +241,12 @@ def _reopened(decision: str) -> dict[str, Any]:
     return {"decision": "", "recommendations": (), "reopened": decision}
 
 
-def _decided(tracked: Tracked, decision: Decision | None, now: Finding | None) -> Tracked:
+def _decided(tracked: Tracked, decision: Decision | None, now: Weight | None) -> Tracked:
     """With its decision, unless that was made when the finding was smaller."""
     if decision is None or not decision.touched:
         return tracked
     given = {name: getattr(decision, name) for name in DECIDED}
     given["reopened"] = "" if decision.decision else tracked.reopened
-    if now is not None and decision.severity in SEVERITIES and change(decision, now) == "worse":
+    if now is not None and decision.severity in SEVERITIES and change(_earlier(decision), now) == "worse":
         given |= _reopened(decision.decision or tracked.reopened)
     return tracked.replaced(**given)

@@ -25,16 +25,9 @@ from advisor.compare.statistics import Change, Noise, mean_change, noise_of, typ
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.verb_files import limit
 from advisor.model.arrays import nearest_rank
-from advisor.model.comparison import (
-    Comparability,
-    Comparison,
-    PhaseChange,
-    Reason,
-    SideDoc,
-    StepTimes,
-    Verdict,
-)
+from advisor.model.comparison import Comparability, Comparison, PhaseChange, Reason, SideDoc, StepTimes
 from advisor.model.facts import Scope
+from advisor.model.findings import Verdict
 from advisor.model.numbers import megahertz, milliseconds, percent
 
 _GATE, _NOISE = ("CMP101", "gate"), ("CMP101", "noise_floor")

@@ -10,7 +10,7 @@ from advisor.compare.sides import NOT_HOST, Phase, Side, shared
 from advisor.knowledge.verb_files import limit
 from advisor.model import comparison as m
 from advisor.model.facts import Cell, Scope
-from advisor.model.findings import Diagnosis, Finding, Verify, identity
+from advisor.model.findings import Diagnosis, Finding, Verdict, Verify, identity
 from advisor.model.numbers import milliseconds
 from advisor.model.parts import PARTS
 
@@ -241,7 +241,7 @@ _OPERATIONS_OF = {"compute": False, "communication": True}
 def contributions(
     before: Side,
     after: Side,
-    verdict: m.Verdict,
+    verdict: Verdict,
     budget: Sequence[m.PartChange],
     operations: Sequence[m.OperationChange],
 ) -> Iterator[m.Contribution]:
@@ -315,7 +315,7 @@ def _signed(ms: float) -> str:
     return f"{'+' if ms > 0 else '-'}{milliseconds(abs(ms))}"
 
 
-def hidden_host(budget: Sequence[m.PartChange], verdict: m.Verdict, gate: float) -> list[str]:
+def hidden_host(budget: Sequence[m.PartChange], verdict: Verdict, gate: float) -> list[str]:
     """A note that the GPU waits longer for the host although the step as a whole did not get slower: the host
     did, or something beside the GPU sets how long a step takes."""
     whole = [p for p in budget if p.phase is None]

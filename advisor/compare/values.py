@@ -10,8 +10,8 @@ from statistics import fmean
 from advisor.compare.sides import Side
 from advisor.knowledge.verb_files import compared_values, limit
 from advisor.model.capture import LOAD, SUMS
-from advisor.model.comparison import Reason, ValueChange, Verdict
-from advisor.model.findings import Diagnosis
+from advisor.model.comparison import Reason, ValueChange
+from advisor.model.findings import Diagnosis, Verdict
 from advisor.model.numbers import heading_parts, signed, value_text
 
 SAMPLES = "samples of a GPU"

@@ -167,7 +167,7 @@ class Matcher:
             emitter = Emitter(program, log.view, absent)
             kept = emitter, Session(emitter.rules)
         self._kept, self._log = kept, log
-        self._told: set[tuple[tuple[str, str | float], ...]] = set()
+        self._added: set[tuple[tuple[str, str | float], ...]] = set()
         self._emitter, self._session = kept[0].over(log.view), kept[1]
 
     def __enter__(self) -> Matcher:
@@ -188,9 +188,9 @@ class Matcher:
         """(code, scope) of every rule of the stratum that fires, given the outcomes below it."""
         emitter, session = self._emitter, self._session
         for record in emitter.states(stratum, self._log):
-            # Several strata ask for one outcome: told twice it would double the matches of each of its rules.
-            if (told := tuple(record.items())) not in self._told:
-                self._told.add(told)
+            # Several strata ask for one outcome: added twice it would double the matches of its rules.
+            if (outcome := tuple(record.items())) not in self._added:
+                self._added.add(outcome)
                 session.add(record)
         for record in emitter.join_anchors(stratum):
             session.add(record)

@@ -13,12 +13,19 @@ from pydantic import Field
 
 from advisor.model.capture import Shown
 from advisor.model.facts import Cell, Fact, Scope, Severity
-from advisor.model.findings import SCHEMA_VERSION, Finding, Healthy, Input, NotEvaluated, Threshold, Tool
+from advisor.model.findings import (
+    SCHEMA_VERSION,
+    Finding,
+    Healthy,
+    Input,
+    NotEvaluated,
+    Threshold,
+    Tool,
+    Verdict,
+)
 from advisor.model.gain import Gain, Named, Span, Verify
 from advisor.model.records import Frozen
 from advisor.model.work import Sketch
-
-Verdict = Literal["improvement", "regression", "no-change", "not-comparable"]
 
 
 class Tabular(Shown):

@@ -115,6 +115,10 @@ class Impact(Frozen):
             return "capture"
         return whole(has_steps and self.part != "profiler")
 
+    def step_ms(self, has_steps: bool) -> float | None:
+        """`ms` if it is of a step."""
+        return self.ms if self.of(has_steps) == "step" else None
+
 
 #: The causes that go before all others, though nothing is to be won: the GPU had no work, as no request came
 #: or as input comes at a fixed rate.
@@ -292,8 +296,21 @@ class Gone(Named):
     status: Literal["gone", "not_evaluated", "overruled"] = "gone"
 
 
+Verdict = Literal["improvement", "regression", "no-change", "not-comparable"]
+
+
+class StepChange(Frozen):
+    """The median step of the baseline and of this capture in the phase that takes most time, ms (None without
+    steps), and the verdict of ``advisor compare`` on the two captures."""
+
+    before_ms: float | None = None
+    after_ms: float | None = None
+    verdict: Verdict
+    summary: str
+
+
 class Baseline(Frozen):
-    """The saved diagnosis that findings are compared with. `not_evaluated_before` lists new
+    """The saved diagnosis that findings and the step are compared with. `not_evaluated_before` lists new
     findings whose rule could not be judged in the baseline's capture."""
 
     path: str
@@ -303,6 +320,7 @@ class Baseline(Frozen):
     known: int
     gone: tuple[Gone, ...] = ()
     not_evaluated_before: tuple[str, ...] = ()
+    step: StepChange | None = None
 
 
 class Diagnosis(Shown):

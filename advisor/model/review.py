@@ -27,7 +27,8 @@ class Choice(Frozen):
 
 class Decision(Frozen):
     """A finding with the decision about it; `finding` is its code and scope, the same in every capture of
-    the same kind. `closed`: it was already gone, and is listed with its earlier decision."""
+    the same kind. `ms` is what it holds of a step. `closed`: it was already gone, and is listed with its
+    earlier decision."""
 
     capture: str
     finding: str
@@ -36,6 +37,7 @@ class Decision(Frozen):
     title: str = ""
     severity: str = ""
     share: float | None = None
+    ms: float | None = None
     owner: str = ""
     decision: str = ""
     due: str | None = None
@@ -107,8 +109,9 @@ class Suppression(Frozen):
 
 class Tracked(Frozen):
     """A finding in the latest recorded capture, or the latest that had it. `unknown`: the latest capture
-    could not answer. `share` is of the window, `was` its share in the capture before. `reopened` is the
-    decision that was undone because the finding got worse. Days are texts: 2026-11-22."""
+    could not answer. `share` is of the step or the window and `ms` of a step, `was` and `was_ms` the same in
+    the capture before. `reopened` is the decision that was undone because the finding got worse. Days are
+    texts: 2026-11-22."""
 
     finding: str
     code: str
@@ -117,7 +120,9 @@ class Tracked(Frozen):
     scope: Scope = Scope()
     severity: Severity
     share: float | None = None
+    ms: float | None = None
     was: float | None = None
+    was_ms: float | None = None
     state: State
     since: str
     seen: str

@@ -73,8 +73,9 @@ def failure(
     done: Sequence[Diagnosis], fail_on: str | None, new: bool = False, worse: bool = False, *, folder: Path
 ) -> str:
     """Which findings reach the severity `fail_on`, in one line; empty if none does. With `new` or `worse`
-    only new ones count, or those worse than in the baseline, by default from medium on. Findings that the
-    history of the folder keeps from failing a gate today do not count."""
+    only new ones count, or those worse than in the baseline, by default from medium on; with `worse` a slower
+    step fails the gate, too. Findings that the history of the folder keeps from failing a gate today do not
+    count."""
     against = new or worse
     least = fail_on or ("medium" if against else None)
     if least is None:
@@ -91,8 +92,16 @@ def failure(
     found = [(d, f) for d in done for f in d.findings if counts(f) and f.severity in enough]
     asked = [f"--fail-on-{name}" for name, given in (("new", new), ("worse", worse)) if given]
     asked.append(f"--fail-on {least}" if fail_on else f"from {least} on")
-    texts = [f"{d.inputs[0].path}: {named(f)}" if len(done) > 1 else named(f) for d, f in found]
+    slower = [(d, slower_step(d)) for d in done if worse]
+    failing = [*((d, text) for d, text in slower if text), *((d, named(f)) for d, f in found)]
+    texts = [f"{d.inputs[0].path}: {text}" if len(done) > 1 else text for d, text in failing]
     return failed(texts, ", ".join(asked))
+
+
+def slower_step(diagnosis: Diagnosis) -> str:
+    """How the step changed, if it is certainly slower than in the baseline; empty otherwise."""
+    step = diagnosis.baseline.step if diagnosis.baseline is not None else None
+    return step.summary.rstrip(".") if step is not None and step.verdict == "regression" else ""
 
 
 def named(finding: Finding) -> str:

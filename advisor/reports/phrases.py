@@ -160,14 +160,15 @@ def state(finding: Finding) -> str:
 
 
 def baseline_text(diagnosis: Diagnosis) -> str:
-    """One line on the comparison; empty without a baseline."""
+    """How the step changed, and how many findings are new, known and gone; empty without a baseline."""
     b = diagnosis.baseline
     if b is None:
         return ""
     gone = sum(g.status == "gone" for g in b.gone)
     rest = f", {len(b.gone) - gone} unknown" if gone < len(b.gone) else ""
     counts = f"{b.new} new, {b.known} known, {gone} gone{rest}"
-    return f"Against {clean(b.path)} ({clean(b.capture)}): {counts}"
+    step = "" if b.step is None else f"{clean(b.step.summary)} Findings: "
+    return f"Against {clean(b.path)} ({clean(b.capture)}): {step}{counts}"
 
 
 def clock(*captures: Input) -> str:

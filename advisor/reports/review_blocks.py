@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from advisor.model import review as m
-from advisor.model.numbers import amount, value_text
+from advisor.model.numbers import amount, milliseconds, value_text
 from advisor.reports.blocks import Block, Gap, Heading, Item, Labelled, Paragraph, Title, labelled
 
 _ORDER: tuple[m.State, ...] = ("new", "worse", "same", "better", "unknown", "closed")
@@ -69,15 +69,24 @@ def history(doc: m.History, day: str) -> Iterator[Block]:
         yield Labelled("present", ", ".join(last.names) or "not noted")
     for tracked in in_order(doc, day):
         state = f"overdue, {tracked.state}" if tracked.overdue(day) else tracked.state
-        share = "" if tracked.share is None else f", {value_text(tracked.share, 'ratio')}"
-        if tracked.state in ("worse", "better") and tracked.was is not None:
-            share += f", was {value_text(tracked.was, 'ratio')}"
+        size, was = _sizes(tracked)
+        share = f", {size}" if size else ""
+        if tracked.state in ("worse", "better") and was:
+            share += f", was {was}"
         name = f"{tracked.finding.rstrip('@')} {tracked.cause} ({tracked.severity}{share})"
         parts = [tracked.decision or (f"reopened (was {tracked.reopened})" if tracked.reopened else "")]
         parts += [tracked.owner, f"due {tracked.due}" if tracked.due else "", tracked.comment]
         decided = "; ".join(p for p in (*parts, suppression(tracked, day)) if p)
         since = f"since {tracked.since}" if tracked.since else ""
         yield Item(name, code=state, notes=tuple(n for n in (decided, since) if n))
+
+
+def _sizes(tracked: m.Tracked) -> tuple[str, str]:
+    """What it holds now and held before: in ms a step if both are known, as shares otherwise."""
+    if tracked.ms is not None and tracked.was_ms is not None:
+        return f"{milliseconds(tracked.ms)} ms a step", f"{milliseconds(tracked.was_ms)} ms"
+    now, was = ("" if share is None else value_text(share, "ratio") for share in (tracked.share, tracked.was))
+    return now, was
 
 
 def in_order(doc: m.History, day: str) -> list[m.Tracked]:

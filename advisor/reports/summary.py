@@ -58,10 +58,10 @@ def head(d: Diagnosis, warnings: int | None = None) -> Iterator[b.Block]:
     """Capture, verdict and steps; at most this many `warnings`, and with all of them the whole verdict."""
     yield from _capture(d, warnings)
     yield b.Paragraph(verdict(d), strong=True)
+    if text := phrases.baseline_text(d):
+        yield b.Paragraph(text, dense=True)
     if text := why(d, whole=warnings is None):
         yield b.Paragraph(text, dense=True)
-    if text := phrases.baseline_text(d):
-        yield b.Paragraph(text)
     yield b.Gap()
     yield from _steps(d)
 

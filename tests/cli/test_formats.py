@@ -205,11 +205,14 @@ def test_a_suppressed_finding_fails_no_gate(run: Run, tmp_path: Path) -> None:
     assert run("a.sqlite", "--fail-on", "high", "-q") == 0
 
 
-@pytest.mark.parametrize(("before", "code"), [("low", 1), ("high", 0)])
+@pytest.mark.parametrize(("before", "code"), [(0.5, 1), (1.0, 0)])
 def test_what_has_become_worse_fails_where_that_is_asked(
-    run: Run, tmp_path: Path, before: str, code: int, capsys: pytest.CaptureFixture[str]
+    run: Run, tmp_path: Path, before: float, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first = DIAGNOSIS.findings[0].model_copy(update={"severity": before})
+    """`before`: so much of its ms a step the finding held."""
+    first = DIAGNOSIS.findings[0]
+    impact = first.impact.model_copy(update={"ms": first.impact.ms * before})
+    first = first.model_copy(update={"impact": impact})
     old = DIAGNOSIS.model_copy(update={"findings": (first, *DIAGNOSIS.findings[1:])})
     (tmp_path / "old.json").write_bytes(json_report.render([old]))
     assert run("a.sqlite", "--baseline", "old.json", "--fail-on-new", "-q") == 0

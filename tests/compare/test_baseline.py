@@ -13,19 +13,21 @@ import pytest
 
 from advisor.cli.main import main
 from advisor.compare import baseline
-from advisor.compare.baseline import mark, mark_all, read
+from advisor.compare.baseline import Weight, change, mark, mark_all, read
+from advisor.compare.step_work import saved_work
 from advisor.compare.store import names
 from advisor.errors import InputError
 from advisor.model.facts import Scope
 from advisor.model.findings import Diagnosis, Tool, identity
 from advisor.model.review import Choice, Decision, History, Review
-from advisor.pipeline.gate import select
+from advisor.pipeline.gate import failure, select
 from advisor.pipeline.inputs import is_saved, located
 from advisor.reading import hold
-from advisor.reports import json_report
+from advisor.reports import json_report, summary
 from tests.reports.fixture import DIAGNOSIS, HEALTHY
 
 FILE = Path("old.json")
+FIRST = DIAGNOSIS.findings[0]
 
 
 def saved(diagnosis: Diagnosis, tmp_path: Path) -> Any:
@@ -231,24 +233,69 @@ def shared(by: float) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("before", "now", "changed"),
     [
-        ({"severity": "low"}, {"severity": "high"}, "worse"),
-        ({"severity": "high"}, {"severity": "medium"}, "better"),
-        ({}, shared(-0.051), "better"),
-        (shared(-0.051), {}, "worse"),
-        ({}, shared(-0.049), None),
-        (share(0.0), share(0.05), "worse"),
-        ({"severity": "low", **shared(0)}, {"severity": "high", **shared(-0.2)}, "worse"),
-        ({"impact": None}, {}, None),
+        (Weight("low", 0.1, None), Weight("high", 0.1, None), "worse"),
+        (Weight("high", 0.1, None), Weight("medium", 0.1, None), "better"),
+        (Weight("low", 0.1, None), Weight("low", 0.151, None), "worse"),
+        (Weight("low", 0.1, None), Weight("low", 0.049, None), "better"),
+        (Weight("low", 0.1, None), Weight("low", 0.149, None), None),
+        (Weight("low", 0.3, None), Weight("high", 0.1, None), "worse"),
+        (Weight("low", None, None), Weight("low", 0.3, None), None),
+        # 0.87 of 14.42 ms, then 0.91 of 2.08 ms: a larger part of a shorter step, and graver, but no worse.
+        (Weight("low", 0.06, 0.87), Weight("high", 0.44, 0.91), None),
+        (Weight("high", 0.44, 0.91), Weight("low", 0.06, 0.87), None),
+        (Weight("high", 0.5, 1.0), Weight("high", 0.5, 1.2), "worse"),
+        (Weight("high", 0.5, 1.0), Weight("low", 0.1, 0.5), "better"),
+        (Weight("low", 0.0, 0.0), Weight("low", 0.0, 0.0), None),
     ],
 )
-def test_what_has_become_worse_or_better(
-    before: dict[str, Any], now: dict[str, Any], changed: str | None, tmp_path: Path
+def test_what_has_become_worse_or_better(before: Weight, now: Weight, changed: str | None) -> None:
+    assert change(before, now) == changed
+
+
+def test_findings_of_a_step_are_weighed_by_its_milliseconds(tmp_path: Path) -> None:
+    marked = mark(moved(**shared(0.2)), saved(DIAGNOSIS, tmp_path), FILE)
+    assert [f.changed for f in marked.findings] == [None, None, None]
+    longer = FIRST.impact.model_copy(update={"ms": FIRST.impact.ms * 2})
+    marked = mark(moved(impact=longer), saved(DIAGNOSIS, tmp_path), FILE)
+    assert [f.changed for f in marked.findings] == ["worse", None, None]
+
+
+def in_steps_of(ms: float) -> Diagnosis:
+    """The sample with steps of about so long."""
+    work = DIAGNOSIS.work or saved_work(DIAGNOSIS)
+    times = tuple(ms * (1 + 0.002 * (i % 5)) for i in range(20))
+    phases = tuple(p.model_copy(update={"times_ms": times, "steps": 20}) for p in work.phases)
+    entry = DIAGNOSIS.inputs[0].model_copy(update={"step_ms": sum(times) / len(times)})
+    work = work.model_copy(update={"phases": phases})
+    return DIAGNOSIS.model_copy(update={"work": work, "inputs": (entry, *DIAGNOSIS.inputs[1:])})
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "verdict", "fails"),
+    [
+        (2.08, 14.42, "regression", True),
+        (14.42, 2.08, "improvement", False),
+        (2.08, 2.08, "no-change", False),
+    ],
+)
+def test_the_step_is_compared_and_a_slower_one_fails_the_gate(
+    before: float, now: float, verdict: str, fails: bool, tmp_path: Path
 ) -> None:
-    marked = mark(moved(**now), saved(moved(**before), tmp_path), FILE)
-    assert [f.changed for f in marked.findings] == [changed, None, None]
+    marked = mark(in_steps_of(now), saved(in_steps_of(before), tmp_path), FILE)
+    assert marked.baseline is not None
+    step = marked.baseline.step
+    assert step is not None
+    assert step.verdict == verdict
+    assert (step.before_ms, step.after_ms) == pytest.approx((before * 1.004, now * 1.004))  # medians
+    said = failure([marked], None, worse=True, folder=tmp_path)
+    assert bool(said) == fails
+    assert ("from 2.09 to 14.48 ms" in said) == fails
+    assert not failure([marked], None, new=True, folder=tmp_path)
+    told = [str(block) for block in summary.head(marked)]
+    verdict_at = next(i for i, text in enumerate(told) if summary.verdict(marked) in text)
+    assert step.summary in told[verdict_at + 1]
 
 
-FIRST = DIAGNOSIS.findings[0]
 MONDAY, FRIDAY = "2026-11-02", "2026-11-06"
 
 
@@ -258,6 +305,12 @@ def having(*findings: Any) -> Diagnosis:
 
 def first(**changes: Any) -> Any:
     return FIRST.model_copy(update=changes)
+
+
+def graded(severity: str) -> Any:
+    """The sample's first finding, which holds more of the step the graver it is."""
+    ms = {"low": 0.5, "medium": 1.0, "high": 2.0}[severity]
+    return first(severity=severity, impact=FIRST.impact.model_copy(update={"ms": ms, "share": ms / 4}))
 
 
 def decided(**said: Any) -> Review:
@@ -282,8 +335,8 @@ def tracked_states(found: History) -> dict[str, str]:
     [
         (having(), having(FIRST), "new"),
         (having(FIRST), having(FIRST), "same"),
-        (having(first(severity="low")), having(first(severity="high")), "worse"),
-        (having(first(severity="high")), having(first(severity="low")), "better"),
+        (having(graded("low")), having(graded("high")), "worse"),
+        (having(graded("high")), having(graded("low")), "better"),
         (having(FIRST), having(), "closed"),
     ],
 )
@@ -311,7 +364,7 @@ def test_a_capture_that_cannot_answer_closes_nothing() -> None:
 
 def test_a_decision_stays_until_the_finding_is_worse() -> None:
     review = decided(decision="accept", owner="Ada", due=FRIDAY)
-    low, high = having(first(severity="low")), having(first(severity="high"))
+    low, high = having(graded("low")), having(graded("high"))
     (kept,) = after(low, low, review=review).findings
     assert (kept.decision, kept.owner, kept.due) == ("accept", "Ada", FRIDAY)
     (again,) = after(low, high, review=review).findings
@@ -320,7 +373,7 @@ def test_a_decision_stays_until_the_finding_is_worse() -> None:
 
 def test_a_decision_about_something_smaller_does_not_hold() -> None:
     """Friday's capture is recorded with what Monday's meeting decided."""
-    low, high = having(first(severity="low")), having(first(severity="high"))
+    low, high = having(graded("low")), having(graded("high"))
     for severity, decision, reopened in (("low", "", "accept"), ("high", "accept", "")):
         review = decided(decision="accept", owner="Ada", severity=severity)
         (found,) = baseline.recorded(after(low), high, FRIDAY, review=review).findings
@@ -328,7 +381,7 @@ def test_a_decision_about_something_smaller_does_not_hold() -> None:
 
 
 def test_a_row_that_nobody_touched_decides_nothing() -> None:
-    low = having(first(severity="low"))
+    low = having(graded("low"))
     for review in (decided(severity="high"), None):
         earlier = after(low, review=decided(decision="accept", owner="Ada"))
         (found,) = baseline.recorded(earlier, low, FRIDAY, review=review).findings
@@ -336,7 +389,7 @@ def test_a_row_that_nobody_touched_decides_nothing() -> None:
 
 
 def test_a_new_decision_ends_what_was_reopened() -> None:
-    low, high = having(first(severity="low")), having(first(severity="high"))
+    low, high = having(graded("low")), having(graded("high"))
     earlier = after(low, high, review=decided(decision="accept"))
     assert earlier.findings[0].reopened == "accept"
     for said, reopened in (({"decision": "reject"}, ""), ({"owner": "Ada"}, "accept")):
@@ -360,7 +413,7 @@ def test_a_review_is_a_history_of_one_meeting() -> None:
     (before,) = past.findings
     assert (before.finding, before.scope, before.state) == (FIRST.identity, FIRST.scope, "same")
     assert before.recommendations == (choice,)
-    (now,) = baseline.recorded(past, having(first(severity="high")), FRIDAY).findings
+    (now,) = baseline.recorded(past, having(graded("high")), FRIDAY).findings
     assert (now.state, now.was, now.reopened, now.recommendations) == ("worse", 0.1, "accept", ())
 
 
@@ -397,7 +450,7 @@ def test_overdue_is_what_was_due_and_is_not_done(said: dict[str, str], day: str,
 
 
 def test_suppression_ends_with_its_day_and_when_it_gets_worse() -> None:
-    low, high = having(first(severity="low")), having(first(severity="high"))
+    low, high = having(graded("low")), having(graded("high"))
     found = baseline.suppressed(after(low), FIRST.identity, "known driver bug", FRIDAY)
     assert found.hidden(FRIDAY) == {FIRST.identity}
     assert not found.hidden("2026-11-07")

@@ -87,6 +87,10 @@ class Row(Struct, frozen=True):
         return Link(self.finding.code, sheet="Evidence", cell=self.cells[self.finding.code])
 
     @property
+    def has_steps(self) -> bool:
+        return bool(self.diagnosis.steps)
+
+    @property
     def capture(self) -> str:
         return ", ".join(i.path for i in self.diagnosis.inputs)
 

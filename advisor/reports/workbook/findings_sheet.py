@@ -25,6 +25,7 @@ from advisor.reports.workbook.style import DATE, GOOD, GOOD_BG, LEVELS, ink, put
 CODE, CAUSE, FINDING, SEVERITY, SHARE = "Code", "Cause", "Finding", "Severity", "Share"
 OWNER, DECISION, DUE, COMMENT = "Owner", "Decision", "Due", "Comment"
 KEY, CAPTURE, SPEED, BASELINE, ACTION = "Key", "Capture file", "Speed-up", "Baseline", "Action"
+STEP_MS = "traced ms a step"
 NOTE = "Fill in the yellow columns; 'advisor review import' reads them back."
 
 #: The line for the meeting on the sheet Summary: labels that `advisor review import` looks for, and where
@@ -66,7 +67,9 @@ FIELDS = (
     Column(BASELINE, 10, "finding.baseline"),
     Column("What was measured", 46, "finding.message", wrap=True),
     Column("Where", 14, lambda r: phrases.scope(r.finding) or "whole capture", wrap=True),
-    Column("traced ms a step", 11, lambda r: r.finding.impact and r.finding.impact.ms, "fixed"),
+    Column(
+        STEP_MS, 11, lambda r: r.finding.impact and r.finding.impact.step_ms(bool(r.diagnosis.steps)), "fixed"
+    ),
     Column("Confidence", 11, "finding.confidence", "ratio"),
     Column(KEY, 20, "finding.identity"),
     Column(CAPTURE, 20, "capture"),

@@ -239,7 +239,7 @@ def _decisions(book: Workbook, problems: list[m.CellProblem]) -> Iterator[m.Deci
 
 
 def _decision(row: Row, due: str, **known: Any) -> m.Decision:
-    share = row.value(h.SHARE) or row.value(LAST_SHARE)
+    share, ms = row.value(h.SHARE) or row.value(LAST_SHARE), row.value(h.STEP_MS)
     return m.Decision(
         capture=row.text(h.CAPTURE),
         finding=row.text(h.KEY),
@@ -248,6 +248,7 @@ def _decision(row: Row, due: str, **known: Any) -> m.Decision:
         title=row.text(h.FINDING),
         severity=row.text(h.SEVERITY),
         share=float(share) if isinstance(share, int | float) else None,
+        ms=float(ms) if isinstance(ms, int | float) else None,
         owner=row.text(h.OWNER),
         due=row.day(due),
         comment=row.text(h.COMMENT),
