@@ -111,7 +111,12 @@ def damage_facts(a: Analysis, out: FactWriter, rows: int) -> None:
     }
     out.table("capture.damage", signs)
     if not found and out.base.value("capture.gpu_work_count") == 0:
-        processor, shown_by = ran_on(a.trace, a.ranges)
+        captured = a.captured.sure and 2 * a.captured.launches >= max(a.captured.all_launches, 1)
+        processor, shown_by = (
+            ("graphs", "CUDA graphs were being captured, which records launches and runs none of them")
+            if captured
+            else ran_on(a.trace, a.ranges)
+        )
         out |= {"capture.ran_on": processor, "capture.ran_on_signs": shown_by}
 
 
@@ -161,6 +166,7 @@ def _launches(a: Analysis, out: FactWriter) -> list[Sign]:
     lost_copies = len(losses.lost_copies)
     opaque = losses.opaque_graphs / max(losses.graph_launches, 1)
     out |= {
+        "capture.captured_launch_ratio": a.captured.launches / max(a.captured.all_launches, 1),
         "capture.launch_without_kernel_ratio": losses.lost_launches / max(losses.launches, 1),
         "capture.lost_kernel_ratio": losses.lost_kernels / max(recorded + losses.lost_kernels, 1),
         "capture.lost_call_ratio": losses.lost_calls / max(losses.kernels, 1),

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from advisor.metrics.captured import Captured
 from advisor.metrics.damage import Damage
 from advisor.metrics.host import HostStates, Ranges, Threads
 from advisor.metrics.intervals import Spans
@@ -55,6 +56,9 @@ class Analysed(Protocol):
 
     @property
     def communication(self) -> Array: ...
+
+    @property
+    def captured(self) -> Captured: ...
 
     @property
     def damage(self) -> Damage: ...

@@ -14,6 +14,7 @@ from advisor.metrics import limits
 from advisor.metrics.activity import HEAVY, Activity, kernel_activity, launch_groups, launch_kinds
 from advisor.metrics.arrivals import Arrivals, find_arrivals
 from advisor.metrics.budget import DeviceBudget, device_budget
+from advisor.metrics.captured import graph_captures
 from advisor.metrics.damage import earlier_work, find_damage, find_losses, find_thinned
 from advisor.metrics.host import HostStates, Ranges, Threads, capture_ranges, host_states
 from advisor.metrics.integrity import find_invalid
@@ -98,7 +99,8 @@ class Analysis:
     arrivals: cached_property[Arrivals] = computed_by(find_arrivals)
     stretches = computed_by(lambda a: find_stretches(a, a.arrivals.waits))
     damage = computed_by(lambda a: find_damage(a.trace, a.steps))
-    losses = computed_by(lambda a: find_losses(a.trace, a.ops))
+    captured = computed_by(lambda a: graph_captures(a.trace, a.ops))
+    losses = computed_by(lambda a: find_losses(a.trace, a.ops, a.captured))
     earlier_work = computed_by(lambda a: earlier_work(a.trace, a.ops))
     thinned = computed_by(lambda a: find_thinned(a.trace))
     invalid = computed_by(lambda a: find_invalid(a.trace, a.ops))

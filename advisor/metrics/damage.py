@@ -9,16 +9,10 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics import limits
+from advisor.metrics.captured import Captured
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, union
 from advisor.metrics.kernels import dense, heaviest
-from advisor.metrics.operations import (
-    Kind,
-    Operations,
-    calls_named,
-    combinations,
-    first_work,
-    stream_captures,
-)
+from advisor.metrics.operations import Kind, Operations, calls_named, combinations, first_work
 from advisor.metrics.steps.model import Steps
 from advisor.model.arrays import Array, among, bounds_of, distinct, marked, median_of, ordered, sorting, where
 from advisor.sources.schema import MISSING, OPERATIONS, Call
@@ -141,8 +135,8 @@ class Losses(Struct, frozen=True):
         return max(self.lost_launches / max(self.launches, 1), graphs)
 
 
-def find_losses(trace: Trace, ops: Operations) -> Losses:
-    """Counts launches and copy calls without work. Needs `api_calls`."""
+def find_losses(trace: Trace, ops: Operations, captured: Captured) -> Losses:
+    """Counts launches and copy calls without work, but for those that graphs recorded. Needs `api_calls`."""
     calls = trace.columns("api_calls", ("call", "result"))
     succeeded = among(calls["result"], GOOD_RESULTS)  # a failed call issues no work
     rows, joined = len(succeeded), ops.api >= 0
@@ -151,7 +145,7 @@ def find_losses(trace: Trace, ops: Operations) -> Losses:
     runs = marked(rows, ops.api[joined & (ops.kind == Kind.GRAPH_RUN)])
     left_work = marked(rows, ops.api[joined])
     graph = (calls["call"] == Call.GRAPH_LAUNCH) & succeeded
-    succeeded &= ~stream_captures(trace)[0]
+    succeeded &= ~captured.inside if captured.sure else True
     launch, copy = ((calls["call"] == kind) & succeeded for kind in (Call.LAUNCH, Call.COPY))
     lost, rowless, lost_copy = launch & ~kernels, graph & ~left_work, copy & ~left_work
     if lost.any() or rowless.any() or lost_copy.any():

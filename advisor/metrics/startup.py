@@ -16,9 +16,10 @@ from msgspec import Struct, field
 from advisor.metrics import limits
 from advisor.metrics.analysed import Analysed
 from advisor.metrics.autotuning import compiled, trials
+from advisor.metrics.captured import Captured
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, subtract, union, union_by
 from advisor.metrics.kernels import dense
-from advisor.metrics.operations import Kind, Operations, Runs, combinations, first_work, stream_captures
+from advisor.metrics.operations import Kind, Operations, Runs, combinations, first_work
 from advisor.metrics.steps.model import Steps
 from advisor.model.arrays import Array, among, distinct, median_of, merged, picked, where, without
 from advisor.sources.schema import HTOD, ISSUING, MISSING, PAGEABLE, Call
@@ -122,7 +123,7 @@ def find_startup(a: Analysed, steps: Steps) -> Startup:
     for text, *times in zip(*(spans[n][:20].tolist() for n in ("text", "start", "end")), strict=True):
         events.append(Event("ranges", ranges.texts[text], *times))
     tuned = [Event("autotuning", *row) for row in trials(a, calls, late, steps)]
-    tuned += _captured(trace, calls)
+    tuned += _captured(a.captured, calls)
     events += tuned
     mine = [e for e in events if a.runs.since <= e.start < a.runs.until]
     first = min([first, *(e.start for e in events)])
@@ -227,9 +228,9 @@ def _before_replays(calls: Columns, rows: Array) -> Array:
     return rows[early] if again or often else rows
 
 
-def _captured(trace: Trace, calls: Columns) -> list[Event]:
-    """Stream captures of graphs that are built once: the host runs the model, the device does not."""
-    _, first, last = stream_captures(trace)
+def _captured(found: Captured, calls: Columns) -> list[Event]:
+    """Captures of graphs that are built once: the host runs the model, the device does not."""
+    first, last = found.first, found.last
     kept = np.isin(first, _before_replays(calls, first))
     columns = calls["start"][first], calls["end"][last], calls["thread"][first]
     rows = zip(*(column[kept].tolist() for column in columns), strict=True)

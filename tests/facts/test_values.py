@@ -418,6 +418,7 @@ def test_what_the_capture_holds(steps: FactBase) -> None:
             "capture.traced_call_cost_ratio": 0.0064,
             "capture.stacked_launch_ratio": 0.0,
             "capture.error_call_count": 0,
+            "capture.captured_launch_ratio": 0.0,
             "capture.launch_without_kernel_ratio": 0.0,
             "capture.lost_kernel_ratio": 0.0,
             "capture.lost_call_ratio": 0.0,

@@ -12,6 +12,7 @@ import advisor
 from advisor.cli.extract_verbs import REPORTS
 from advisor.cli.main import main
 from advisor.config import CHOICES
+from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import Options
 from advisor.reports.finding_text import cost_text
 from tests.builder import Export
@@ -592,3 +593,66 @@ def test_graphs_that_are_captured_before_many_replays(tmp_path: Path) -> None:
     assert "profile-replays" not in {r.id for f in d.findings for r in f.recommendations}
     assert d.inputs[0].steps is not None
     assert d.inputs[0].steps >= 58
+
+
+def engine_operators(warm: bool, calls: bool, ran: int = 0) -> Profile:
+    """Eight sizes of an engine of which PyTorch's profiler records operators: each may run once, and is
+    captured then, with or without the calls that say so. Of `ran` sizes these launches leave kernels."""
+    p, t = Profile().gpu().process(100), 0
+    for size in range(8):
+        for _ in range(20 if warm else 0):
+            p.op("aten::mm", t, 30_000).launch(t + 5_000, 5_000, "nvjet_tst_128x256", t + 15_000, 10_000)
+            t += 40_000
+        p.call("cudaDeviceSynchronize", t, 50_000)
+        t += 60_000
+        if calls:
+            p.call("cudaStreamBeginCapture", t, 3_000)
+            t += 5_000
+        for _ in range(40):
+            p.op("vllm::unified_attention_with_output", t, 60_000)
+            if size < ran:
+                p.launch(t + 5_000, 4_000, "attention_kernel", t + 15_000, 5_000)
+            else:
+                p.call("cudaLaunchKernel", t + 5_000, 4_000)
+            t += 70_000
+        if calls:
+            p.call("cudaStreamEndCapture", t, 200_000)
+            t += 210_000
+    return p
+
+
+def said_of(p: Profile, folder: Path) -> tuple[str, list[str], Diagnosis]:
+    d = advisor.diagnose(p.write(folder / "t.json"))
+    return d.findings[0].cause, [r.id for r in d.findings[0].recommendations], d
+
+
+@pytest.mark.parametrize("calls", [True, False])
+def test_operators_of_an_engine_whose_graphs_are_captured(tmp_path: Path, calls: bool) -> None:
+    """Also where only the operators tell: all of their launches ran nothing, and others did."""
+    cause, advised, d = said_of(engine_operators(True, calls), tmp_path)
+    assert (cause, advised[0]) == ("startup-in-window", "profile-replays")
+    assert "damaged-capture" not in {f.cause for f in d.findings}
+    assert fact(d, "capture.captured_launch_ratio", None) == pytest.approx(40 / 60)
+
+
+def test_captured_graphs_alone_are_no_lack_of_a_gpu(tmp_path: Path) -> None:
+    cause, advised, d = said_of(engine_operators(False, True), tmp_path)
+    assert (cause, advised) == ("no-gpu-activity", ["profile-replays"])
+    assert fact(d, "capture.ran_on", None) == "graphs"
+
+
+def test_without_a_kernel_or_a_call_both_reasons_are_named(tmp_path: Path) -> None:
+    cause, advised, _ = said_of(engine_operators(False, False), tmp_path)
+    assert (cause, advised) == ("damaged-capture", ["profile-replays", "update-profiler"])
+
+
+def test_operators_some_of_which_ran_are_damage(tmp_path: Path) -> None:
+    cause, advised, d = said_of(engine_operators(True, False, ran=2), tmp_path)
+    assert cause == "damaged-capture"
+    assert "profile-replays" not in advised
+    assert fact(d, "capture.captured_launch_ratio", None) == 0
+
+
+def test_operators_whose_launches_run_are_no_capture(tmp_path: Path) -> None:
+    _, _, d = said_of(engine_operators(True, False, ran=8), tmp_path)
+    assert {"startup-in-window", "damaged-capture"}.isdisjoint(f.cause for f in d.findings)
