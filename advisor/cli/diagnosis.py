@@ -49,10 +49,11 @@ def report(
     html, xlsx, force = settings.html, settings.xlsx, settings.force
     check_files(settings, given.paths)
     before = _read_review(review, xlsx)
-    if settings.select or settings.ignore:
-        known = gate.known_codes(settings.rules)
-        gate.check_codes(settings.select, known, "--select")
-        gate.check_codes(settings.ignore, known, "--ignore")
+    chosen = settings.select or settings.ignore
+    rules = gate.known_rules(settings.rules) if chosen else {}
+    if chosen:
+        gate.check_codes(settings.select, rules, "--select")
+        gate.check_codes(settings.ignore, rules, "--ignore")
     how = how_of(settings, html is not None or settings.format == "html")
     found = diagnose_all(given.inputs, how, settings.ranks, settings.independent)
     errors(found.errors)
@@ -65,7 +66,7 @@ def report(
         from advisor.compare.baseline import mark_all
 
         done = list(mark_all(done, saved, Path(settings.baseline or "")))
-    done = [gate.select(d, settings.select, settings.ignore) for d in done]
+    done = [gate.select(d, settings.select, settings.ignore, rules) for d in done]
     made = _report(done, settings, (given.many or len(done) > 1) and not found.job)
     save(made, "html", html, force)
     if xlsx is not None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.errors import InputError, near
-from advisor.model.findings import SEVERITIES, Diagnosis, Finding
+from advisor.model.findings import SEVERITIES, Diagnosis, Finding, Part
 from advisor.model.numbers import first_few
 from advisor.model.review import History, Review
+from advisor.model.rules import RuleSpec
 from advisor.pipeline.inputs import located
 
 
@@ -22,15 +23,19 @@ def baseline(text: str, folder: Path) -> tuple[Diagnosis, ...]:
     return read(located(text, folder, "--baseline "))
 
 
-def known_codes(folders: Sequence[Path]) -> Collection[str]:
-    """The codes of the built-in rules and of the user's."""
+def known_rules(folders: Sequence[Path]) -> Mapping[str, RuleSpec]:
+    """The built-in rules and the user's, by code."""
     return load_rules(builtin_dir(), *folders).by_code
 
 
-def select(diagnosis: Diagnosis, selected: Sequence[str], ignored: Sequence[str]) -> Diagnosis:
-    """The diagnosis with only the selected codes, without the ignored ones.
+def select(
+    diagnosis: Diagnosis, selected: Sequence[str], ignored: Sequence[str], rules: Mapping[str, RuleSpec]
+) -> Diagnosis:
+    """The diagnosis with only the selected codes, without the ignored ones, and with the headline, verdict
+    and plan that follow from what is left.
 
-    A code is exact (``SYN101``) or a prefix (``SYN``). Ranks, verdict and facts stay as inferred.
+    A code is exact (``SYN101``) or a prefix (``SYN``). Numbers and severities of the findings and the facts
+    stay as inferred.
     """
     wanted, unwanted = codes(selected), codes(ignored)
     if not wanted and not unwanted:
@@ -41,7 +46,10 @@ def select(diagnosis: Diagnosis, selected: Sequence[str], ignored: Sequence[str]
         return tuple(i for i in chosen if not i.code.startswith(unwanted))
 
     coded = ("findings", "overruled", "healthy", "observed", "not_applicable", "not_evaluated")
+    whole = diagnosis
     diagnosis = diagnosis.replaced(**{name: keep(getattr(diagnosis, name)) for name in coded})
+    if len(diagnosis.findings) < len(whole.findings):
+        diagnosis = _derived_again(diagnosis, whole.findings, rules)
     there = {h.code for h in (*diagnosis.healthy, *diagnosis.observed)}
     away = {h.code for h in diagnosis.not_applicable}
     diagnosis = diagnosis.replaced(does_not_apply=len(away - there))
@@ -50,6 +58,48 @@ def select(diagnosis: Diagnosis, selected: Sequence[str], ignored: Sequence[str]
     new = sum(f.baseline == "new" for f in diagnosis.findings)
     counts = {"gone": keep(marked.gone), "new": new, "known": len(diagnosis.findings) - new}
     return diagnosis.replaced(baseline=marked.replaced(**counts))
+
+
+def _derived_again(
+    diagnosis: Diagnosis, all_findings: Sequence[Finding], rules: Mapping[str, RuleSpec]
+) -> Diagnosis:
+    """The diagnosis with all that was made from `all_findings` made from those that are left."""
+    from advisor.pipeline import verdict
+
+    left = {f.code for f in diagnosis.findings}
+    causes = {f.cause for f in all_findings if f.code not in left}
+    findings = tuple(_behind_those_left(f, left) for f in diagnosis.findings)
+    plan, first = diagnosis.combined, diagnosis.headline
+    if plan is not None and any(step.code not in left for step in plan.steps):
+        plan = None  # an estimate with a fix that is left out
+    if first is None or first.code not in left or plan is None:
+        first = verdict.headline(findings, rules)
+    text = verdict.of_findings(diagnosis.inputs[0].workload or "", findings)
+    hidden = ", ".join(dict.fromkeys(f.code for f in all_findings if f.code not in left))
+    return diagnosis.replaced(
+        findings=findings,
+        headline=first,
+        do=verdict.to_do(findings, rules, plan),
+        combined=plan,
+        verdict=text or f"No finding above info is left: --select or --ignore leaves out {hidden}.",
+        budget=tuple(b.replaced(parts=tuple(_without(p, causes) for p in b.parts)) for b in diagnosis.budget),
+    )
+
+
+def _behind_those_left(finding: Finding, left: Collection[str]) -> Finding:
+    """The finding without what its fix saves behind one that is left out."""
+    gain = finding.gain
+    if gain is None or gain.part_of is None or gain.part_of in left:
+        return finding
+    return finding.replaced(gain=gain.replaced(after_first=None, part_of=None))
+
+
+def _without(part: Part, causes: Collection[str]) -> Part:
+    """A part of the budget without the causes that are left out."""
+    kept = tuple(c for c in part.findings if c not in causes)
+    if kept == part.findings:
+        return part
+    return part.replaced(findings=kept, why=part.why if kept else "its findings are left out")
 
 
 def codes(given: Sequence[str]) -> tuple[str, ...]:

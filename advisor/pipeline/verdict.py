@@ -58,23 +58,11 @@ def verdict(
     facts: FactBase | None = None,
 ) -> str:
     """One sentence: what limits the step, or that nothing is wrong and what bounds it."""
-    what = "" if a.workload.startswith(("LLM", "no GPU", "unknown")) else f"{a.workload}: "
-    if idle := next((f for f in findings if f.cause in NO_WORK), None):
-        what += f"{idle.title}. {idle.message} In a pass: "
-    main = ranking.worth_reporting(findings)
-    if main:
-        first = main[0]
-        sentence = f"{first.title}. {first.message}"
-        # That the capture could be better does not say what is wrong with what it holds.
-        about = [f for f in main if not judges_capture(f.code)]
-        if first not in about and about:
-            sentence += f" In the program: {about[0].title}. {about[0].message}"
-            main = [about[0], *(f for f in main[1:] if f is not about[0])]
-        if rest := ranking.causes_behind(main, 2):
-            sentence += f" Then: {', '.join(rest)}."
+    what = _subject(a.workload, findings)
+    if sentence := of_findings(a.workload, findings):
         if a.trace.summed:
             sentence += f" {_CAPTURE.format(a.trace.capture.recorder.again)}"
-        return what + sentence
+        return sentence
     if a.trace.summed:
         capture = _CAPTURE.format(a.trace.capture.recorder.again)
         busy = facts.value("sums.busy_most_ratio", Scope(device=0)) if facts is not None else None
@@ -106,6 +94,31 @@ def verdict(
         )
         + unknown
     )
+
+
+def of_findings(workload: str, findings: Sequence[Finding]) -> str:
+    """The verdict by the findings that are worth reporting; empty without one."""
+    main = list(ranking.worth_reporting(findings))
+    if not main:
+        return ""
+    first = main[0]
+    sentence = f"{first.title}. {first.message}"
+    # That the capture could be better does not say what is wrong with what it holds.
+    about = [f for f in main if not judges_capture(f.code)]
+    if first not in about and about:
+        sentence += f" In the program: {about[0].title}. {about[0].message}"
+        main = [about[0], *(f for f in main[1:] if f is not about[0])]
+    if rest := ranking.causes_behind(main, 2):
+        sentence += f" Then: {', '.join(rest)}."
+    return _subject(workload, findings) + sentence
+
+
+def _subject(workload: str, findings: Sequence[Finding]) -> str:
+    """What the program is unless it is a language model, and what keeps the GPU without work."""
+    what = "" if workload.startswith(("LLM", "no GPU", "unknown")) else f"{workload}: "
+    if idle := next((f for f in findings if f.cause in NO_WORK), None):
+        what += f"{idle.title}. {idle.message} In a pass: "
+    return what
 
 
 def large_parts(shares: Iterable[tuple[str, float]]) -> dict[str, float]:

@@ -11,6 +11,7 @@ import advisor.checklist
 import advisor.compare
 import advisor.pipeline
 from advisor.cli.main import main
+from advisor.engine.load import builtin_dir, load_rules
 from tests.cli import driver
 
 # Imported before parts of them are replaced: a module that is first imported then keeps the replacement.
@@ -20,6 +21,7 @@ for _package in (advisor.checklist, advisor.compare, advisor.pipeline):
 
 RULES = Path(__file__).parent / "rules"
 Run = Callable[..., int]
+KNOWN = {c: r for c, r in load_rules(builtin_dir()).by_code.items() if c in ("LCH101", "SYN103", "CAP109")}
 
 
 @pytest.fixture
@@ -29,7 +31,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
         monkeypatch.setattr(name, driver.diagnose)
     monkeypatch.setattr(driver, "CALLS", [])
     monkeypatch.setattr("advisor.engine.load.builtin_dir", lambda: RULES)
-    monkeypatch.setattr("advisor.pipeline.gate.known_codes", lambda _: {"LCH101", "SYN103", "CAP109"})
+    monkeypatch.setattr("advisor.pipeline.gate.known_rules", lambda _: KNOWN)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COLUMNS", raising=False)
     (tmp_path / "a.sqlite").touch()

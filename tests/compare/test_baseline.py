@@ -16,6 +16,7 @@ from advisor.compare import baseline
 from advisor.compare.baseline import Weight, change, mark, mark_all, read
 from advisor.compare.step_work import saved_work
 from advisor.compare.store import names
+from advisor.engine.load import builtin_dir, load_rules
 from advisor.errors import InputError
 from advisor.model.facts import Scope
 from advisor.model.findings import Diagnosis, Tool, identity
@@ -28,6 +29,7 @@ from tests.reports.fixture import DIAGNOSIS, HEALTHY
 
 FILE = Path("old.json")
 FIRST = DIAGNOSIS.findings[0]
+RULES = load_rules(builtin_dir()).by_code
 
 
 def saved(diagnosis: Diagnosis, tmp_path: Path) -> Any:
@@ -159,10 +161,10 @@ def test_a_folder_is_no_saved_diagnosis_and_one_that_is_missing_has_no_baselines
 
 def test_selection_is_for_both_sides(tmp_path: Path) -> None:
     marked = mark(without("CAP109"), saved(without("LCH101"), tmp_path), FILE)
-    kept = select(marked, ("LCH",), ())
+    kept = select(marked, ("LCH",), (), RULES)
     assert kept.baseline is not None
     assert (kept.baseline.new, kept.baseline.known, kept.baseline.gone) == (1, 0, ())
-    shown = select(marked, (), ("LCH",))
+    shown = select(marked, (), ("LCH",), RULES)
     assert shown.baseline is not None
     assert [g.code for g in shown.baseline.gone] == ["CAP109"]
 
