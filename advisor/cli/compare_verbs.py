@@ -288,7 +288,8 @@ def baseline() -> None:
 @click.argument("source", metavar="TRACE", type=NAME_OR_FILE, required=False)
 @takes("folder window nvtx phase redact force", files=("folder",), force="Replace what has this name.")
 def save_baseline(settings: Settings, name: str, source: str | None) -> None:
-    """Save the diagnosis of TRACE (a capture, or a diagnosis saved before) under NAME."""
+    """Save the diagnosis of TRACE (a capture, a folder of the ranks of a job, or a diagnosis saved before)
+    under NAME."""
     from advisor.compare import store
     from advisor.pipeline.compare import CompareOptions, load
     from advisor.reports import json_report, listings
@@ -309,7 +310,7 @@ def save_baseline(settings: Settings, name: str, source: str | None) -> None:
     with deliver.Progress(name) as progress:
         found = load(source, CompareOptions(settings, folder), progress)
     write_into_folder(path, json_report.render(found), force)
-    deliver.show(listings.baseline(f"{name}, saved as {path}", found))
+    deliver.show(listings.baseline(f"{name}, saved as {path}", tuple(map(listings.in_short, found))))
 
 
 @baseline.command("list")
@@ -317,11 +318,13 @@ def save_baseline(settings: Settings, name: str, source: str | None) -> None:
 def list_baselines(settings: Settings) -> None:
     """One line a baseline: name, capture, steps, verdict."""
     from advisor.compare import store
-    from advisor.reports.listings import BaselineList, SavedBaseline, baselines
+    from advisor.reports.listings import BaselineList, SavedBaseline, baselines, in_short
 
     deliver.check_files(settings)
     entries = store.entries(settings.folder)
-    found = tuple(SavedBaseline(name=name, diagnoses=done, fault=fault) for name, done, fault in entries)
+    found = tuple(
+        SavedBaseline(name=n, entries=tuple(map(in_short, done)), fault=f) for n, done, f in entries
+    )
     listed = BaselineList(folder=str(settings.folder), baselines=found)
     deliver.deliver_one(listed, baselines, "Baselines", settings)
 

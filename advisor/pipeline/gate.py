@@ -96,10 +96,7 @@ def _behind_those_left(finding: Finding, left: Collection[str]) -> Finding:
 
 def _without(part: Part, causes: Collection[str]) -> Part:
     """A part of the budget without the causes that are left out."""
-    kept = tuple(c for c in part.findings if c not in causes)
-    if kept == part.findings:
-        return part
-    return part.replaced(findings=kept, why=part.why if kept else "its findings are left out")
+    return part.replaced(findings=tuple(c for c in part.findings if c not in causes))
 
 
 def codes(given: Sequence[str]) -> tuple[str, ...]:

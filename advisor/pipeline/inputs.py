@@ -182,18 +182,17 @@ def recording(paths: Sequence[Path], pair: bool = False) -> Recording:
     return Pair(other, one) if is_profiler_json(one) and not is_profiler_json(other) else Pair(one, other)
 
 
-def named(text: str, folder: Path) -> Capture | Saved:
-    """A source of a comparison: a capture, a saved diagnosis, or the name of one in `folder`. Raises
-    InputError."""
+def named(text: str, folder: Path) -> Capture | Job | Saved:
+    """A source of a comparison: a capture, a folder of the ranks of a job, a saved diagnosis, or the name of
+    one in `folder`. Raises InputError."""
     path = located(text, folder)
     if path != Path(text) or is_saved(path):
         return Saved(path)
-    if _is_searched(path):
-        raise InputError(
-            f"{text}: a folder; name a capture in it, or, for the ranks of a job, save their "
-            f"diagnosis ('advisor {text} --format json -o FILE') and compare that"
-        )
-    return Capture(path)
+    if not _is_searched(path):
+        return Capture(path)
+    if (found := as_job(several([path]).inputs)) is None:
+        raise InputError(f"{text}: a folder whose captures are no ranks of one job; name a capture in it")
+    return found
 
 
 def located(text: str, folder: Path, lead: str = "") -> Path:

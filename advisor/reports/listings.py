@@ -8,7 +8,7 @@ from typing import Any
 from advisor.model import capture_plan as m
 from advisor.model.explanation import WhatIfList
 from advisor.model.facts import Fact
-from advisor.model.findings import Diagnosis
+from advisor.model.findings import Diagnosis, StepSummary
 from advisor.model.numbers import amount, fact_unit, milliseconds, value_text
 from advisor.model.records import Frozen
 from advisor.reports import blocks as b
@@ -76,11 +76,19 @@ def whatifs(listed: WhatIfList) -> Iterator[Block]:
         yield Item(spec["title"] + note, code=name, notes=(spec["changes"], *params))
 
 
+class BaselineEntry(Frozen):
+    """One diagnosis of a baseline in short."""
+
+    captures: tuple[str, ...]
+    steps: tuple[StepSummary, ...]
+    verdict: str
+
+
 class SavedBaseline(Frozen):
     """The baseline saved under a name; `fault` says why a file cannot be read."""
 
     name: str
-    diagnoses: tuple[Diagnosis, ...]
+    entries: tuple[BaselineEntry, ...]
     fault: str = ""
 
 
@@ -94,22 +102,25 @@ class BaselineList(Frozen):
 
 def baselines(listed: BaselineList) -> Iterator[Block]:
     """For each name its capture, its steps, its verdict; the fault of a bad file."""
-    for entry in listed.baselines:
-        yield from baseline(entry.name, entry.diagnoses)
-        yield from b.labelled(("unusable", entry.fault))
+    for saved in listed.baselines:
+        yield from baseline(saved.name, saved.entries)
+        yield from b.labelled(("unusable", saved.fault))
     yield Gap()
     yield Paragraph(f"{amount(len(listed.baselines), 'baseline')} in {listed.folder}")
 
 
-def baseline(name: str, diagnoses: Sequence[Diagnosis]) -> Iterator[Block]:
+def in_short(diagnosis: Diagnosis) -> BaselineEntry:
+    captures = tuple(i.path for i in diagnosis.inputs)
+    return BaselineEntry(captures=captures, steps=diagnosis.main_steps, verdict=diagnosis.verdict)
+
+
+def baseline(name: str, entries: Sequence[BaselineEntry]) -> Iterator[Block]:
     """One name and its content."""
     yield Title(name)
-    for d in diagnoses:
-        steps = (
-            f"{amount(s.count, f'{s.phase} step')} of {milliseconds(s.median_ms)} ms" for s in d.main_steps
-        )
-        captures = ", ".join(i.path for i in d.inputs)
-        yield from b.labelled(("capture", captures), ("steps", ", ".join(steps)), ("verdict", d.verdict))
+    for e in entries:
+        steps = (f"{amount(s.count, f'{s.phase} step')} of {milliseconds(s.median_ms)} ms" for s in e.steps)
+        captures = ", ".join(e.captures)
+        yield from b.labelled(("capture", captures), ("steps", ", ".join(steps)), ("verdict", e.verdict))
 
 
 def redacted(source: str, target: str, done: Any) -> Iterator[Block]:

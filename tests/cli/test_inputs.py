@@ -89,7 +89,7 @@ def test_a_name_is_a_file_or_else_a_baseline(folder: Path) -> None:
     assert named("one", folder) == Saved(folder / "one.json") == Saved(located("one", folder))
     assert named(str(folder / "saved.txt"), folder) == Saved(folder / "saved.txt")
     assert named(str(folder / "a.json"), folder) == Capture(folder / "a.json")
-    with pytest.raises(InputError, match="a folder; name a capture in it"):
+    with pytest.raises(InputError, match="no ranks of one job; name a capture in it"):
         named(str(folder), folder)
     with pytest.raises(
         InputError, match=r"no such file, and no baseline of that name \(saved in .*: a, one\)"

@@ -163,7 +163,7 @@ def test_baselines_by_name(run: Run, capsys: Captured) -> None:
     assert "29 decode steps of 0.43" in capsys.readouterr().out
     assert run("baseline", "list", "--format", "json") == 0
     (listed,) = json.loads(capsys.readouterr().out)["baselines"]
-    assert listed["diagnoses"][0]["steps"][0]["count"] == 29
+    assert listed["entries"][0]["steps"][0]["count"] == 29
     assert run("baseline", "list", "--format", "html", "-o", "list.html") == 0
     assert run("baseline", "list", "--format", "html", "-o", "list.html") == 2
     assert "add --force" in capsys.readouterr().err

@@ -57,6 +57,24 @@ def test_a_folder_of_ranks(
     assert "  rank    busy" in out
 
 
+def test_a_folder_of_ranks_is_saved_and_compared_like_a_capture(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, more in (("even", {}), ("late", {1: 600})):
+        (tmp_path / name).mkdir()
+        job(2, more=more, steps=5).write(tmp_path / name)
+    assert run("baseline", "save", "main", "even") == 0
+    assert run("late", "--baseline", "main", "--fail-on-worse", "-q") == 1
+    assert "Against main (rank0.sqlite, rank1.sqlite): Regression" in capsys.readouterr().out
+    assert run("compare", "late", "main", "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)["verdict"] == "improvement"
+    assert run("baseline", "list", "--format", "json") == 0
+    (saved,) = json.loads(capsys.readouterr().out)["baselines"]
+    (entry,) = saved["entries"]
+    assert (saved["name"], saved["fault"], sorted(entry)) == ("main", "", ["captures", "steps", "verdict"])
+    assert entry["captures"] == ["even/rank0.sqlite", "even/rank1.sqlite"]
+
+
 def test_independent_captures_stay_apart(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
