@@ -256,11 +256,13 @@ def build_facts(
     ranks: communication.CrossRank | None = None,
     decoder: Decoder | None = None,
     acceptance: float | None = None,
+    engine: str | None = None,
 ) -> FactBase:
     """Facts, entities and evidence of one trace; `weight_bytes` is the size of the weights that a step
     reads (if not given, it follows from the recorded sizes of its products), `decoder` the sizes of the
     model, `ranks` the cross-rank values of several ranks in this capture, `acceptance` the number of
-    tokens that one verification of drafts yields.
+    tokens that one verification of drafts yields, `engine` the serving engine by its name in
+    `knowledge/engines`.
 
     Parts of it run at the same time for a large capture, where two threads take 0.6 of the time of one (1.0 M
     kernels), one after the other for a huge one: none reads or replaces facts of another.
@@ -279,7 +281,7 @@ def build_facts(
     parts = {
         "budgets": part(_budgets),  # they take longest, and all others but the next need them
         "operations": part(_of_operations, waits),
-        "trace": part(_of_trace, ranks),
+        "trace": part(_of_trace, ranks, engine),
         "kernels": part(_of_kernels, waits),
         "host": part(_of_host),
         "evidence": part(_evidence),
@@ -301,7 +303,9 @@ def _budgets(a: Analysis, _out: FactWriter) -> None:
     _ = a.budgets, a.activity
 
 
-def _of_trace(a: Analysis, out: FactWriter, ranks: communication.CrossRank | None) -> None:
+def _of_trace(
+    a: Analysis, out: FactWriter, ranks: communication.CrossRank | None, engine: str | None
+) -> None:
     serving.side_facts(a, out)
     sums.sums_facts(a, out)
     load.load_facts(a, out)
@@ -317,6 +321,7 @@ def _of_trace(a: Analysis, out: FactWriter, ranks: communication.CrossRank | Non
     else:
         ranks.put(out)
     activity.over_time(a, out)
+    memory.reservation_facts(a, engine, out)
     for number in activity.sampled_devices(a):
         put = out.at(Scope(device=number))
         activity.sampled_facts(a, number, put)

@@ -46,6 +46,11 @@ def is_load_alone(a: Analysis) -> bool:
     return a.trace.has("load") and not len(a.ops) and not a.trace.has("api_calls")
 
 
+def serves_language_model(a: Analysis) -> bool:
+    """True for a server's log or metrics without a capture, unless its engine serves models of any kind."""
+    return is_load_alone(a) and "any_model" not in a.trace.capture.options
+
+
 def load_facts(a: Analysis, out: FactWriter) -> None:
     out.put("load.logged", a.trace.has("load"))
     if not a.trace.has("load"):
@@ -99,6 +104,8 @@ def load_facts(a: Analysis, out: FactWriter) -> None:
         **{f"load.{name}": _option(options, name) for name in _OPTIONS},
         "load.layers_on_cpu_ratio": None if on_gpu is None else 1 - on_gpu,
     }
+    if serves_language_model(a):
+        out.put("workload.is_language_model", True)
     _graphs(load, options, out)
     _speculation(load, options, out)
     if (found := loads.knee(load)) is not None:

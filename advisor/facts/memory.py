@@ -10,10 +10,12 @@ import numpy as np
 from advisor.facts import limits
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
+from advisor.knowledge.engine_signs import engines
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import intersect, union
 from advisor.metrics.origins import find_origins
 from advisor.metrics.waited import calls_by, issuers
+from advisor.metrics.workload import NO_KERNELS, UNKNOWN
 from advisor.model.arrays import Array, among, median_of, pairs, rows_at
 from advisor.model.facts import Interval
 from advisor.sources.schema import (
@@ -165,6 +167,16 @@ def memory_facts(a: Analysis, device: int, out: FactWriter) -> None:
             out.put("memory.growth_device_ratio", grown / size)
             if grown > 0:
                 out.put("memory.full_in_ns", max(size - peak, 0.0) / grown * between)
+
+
+def reservation_facts(a: Analysis, engine: str | None, out: FactWriter) -> None:
+    """Whether the serving engine takes its memory when it starts. A program of another kind is none; whether
+    one runs on top of a library is left open."""
+    if engine is None or any(data.base == engine for data in engines().values()):
+        known = a.workload not in (UNKNOWN, NO_KERNELS) and not a.workload.startswith("LLM")
+        out.put("memory.reserved_at_start", False if known else None)
+    else:
+        out.put("memory.reserved_at_start", engines()[engine].reserves_memory)
 
 
 def _allocation_places(a: Analysis, device: int, out: FactWriter) -> None:

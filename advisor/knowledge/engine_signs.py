@@ -187,16 +187,20 @@ MOST = 3
 
 class Program(NamedTuple):
     """What a capture shows of the program: whether it is a language model (None if unknown), the names of
-    its kernels, its command line, the release of nsys that recorded it, and the GPU that it ran on."""
+    its kernels, its command line, the release of nsys that recorded it, the GPU that it ran on, and whether
+    it ran on a CPU instead."""
 
     language_model: bool | None = None
     kernels: Sequence[str] = ()
     command: str = ""
     nsys: str | None = None
     device: Device = Device(id=0)
+    on_cpu: bool = False
 
     def runs(self, option: OptionLine) -> bool:
-        """Whether the GPU supports what the line does, as far as is known."""
+        """Whether the processor supports what the line does, as far as is known."""
+        if option.processor not in (None, "cpu" if self.on_cpu else "gpu"):
+            return False
         named = (
             name
             for name, f in gpu_features().items()

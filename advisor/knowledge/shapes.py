@@ -231,8 +231,9 @@ def up_to(version: tuple[int, ...], last: str | None) -> bool:
 
 class OptionLine(Data):
     """`since` is the first release that accepts the line, `before` its spelling in earlier ones, `until` the
-    last. `language_model`: only for language models, or only for other programs. `in_use`: found in the
-    kernel names of a capture that already does what the line switches on."""
+    last. `language_model`: only for language models, or only for other programs. `processor`: only where the
+    model runs on it. `in_use`: found in the kernel names of a capture that already does what the line
+    switches on."""
 
     line: Text
     since: Text | None = None
@@ -240,6 +241,7 @@ class OptionLine(Data):
     before: Text | None = None
     note: Text | None = None
     language_model: bool | None = None
+    processor: Literal["gpu", "cpu"] | None = None
     in_use: Pattern | None = None
 
     def option(self, engine: str, version: str | None = None) -> Option | None:
@@ -292,7 +294,8 @@ class CaptureVariable(Data):
 class EngineData(File):
     """One serving engine: how to recognise it, and the options that carry out an action in it. `sides`
     are found in the command line of a server that only reads prompts, or only decodes; the first group of
-    `batch_limit` is the most sequences that the command lets a rank run at once."""
+    `batch_limit` is the most sequences that the command lets a rank run at once. `reserves_memory` is set if
+    it takes a set share of the device memory when it starts."""
 
     name: Key
     title: Text
@@ -301,6 +304,7 @@ class EngineData(File):
     recognise: Recognise = Field(default_factory=Recognise)
     sides: dict[Literal["prefill", "decode"], Pattern] = Field(default_factory=dict)
     batch_limit: Pattern | None = None
+    reserves_memory: bool = False
     options: dict[Key, Annotated[list[OptionLine], Field(min_length=1, max_length=4)]]
     traits: dict[str, Text] = Field(default_factory=dict)
     capture: list[CaptureVariable] = Field(default_factory=list)

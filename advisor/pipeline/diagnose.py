@@ -148,12 +148,12 @@ def analyse(
         waits = _waits(analysis)
         ranks = cross_rank(analysis, waits) if waits else None
         decoder = given_decoder(chosen.weight_bytes)
-        facts = build_facts(analysis, weights, ranks, decoder, acceptance)
+        serving = document.serving_engine(analysis, chosen.serving_engine)
+        facts = build_facts(analysis, weights, ranks, decoder, acceptance, serving.name)
         say("inferring")
         engine = chosen.engine or default_engine()
         take_out_undecided(facts, program)
         inference = infer(facts, program, engine=engine, strict=chosen.strict)
-        serving = document.serving_engine(analysis, chosen.serving_engine)
         yield Analysed(analysis, facts, inference, serving, chosen, waits)
 
 

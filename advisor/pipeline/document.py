@@ -11,7 +11,7 @@ import numpy as np
 from advisor.facts.activity import sampled_devices
 from advisor.facts.capture import samples_alone
 from advisor.facts.catalog import CATALOGUE
-from advisor.facts.load import is_load_alone
+from advisor.facts.load import is_load_alone, serves_language_model
 from advisor.facts.needs import DEVICE_LOG, MORE_COLUMNS, combine, lacks, reason, remedy
 from advisor.knowledge.engine_signs import (
     Program,
@@ -75,7 +75,8 @@ def serving_engine(a: Analysis, chosen: str | None) -> ServingEngine:
     total = np.bincount(a.names.index, kernel_rows(a.trace, a.names)[0], minlength=len(a.names.texts))
     times = dict(zip(a.names.texts, total.tolist(), strict=True))
     ranges = list(dict.fromkeys(a.ranges.matching(lambda t: t).values()))
-    return detect(times, ranges[:_RANGES], a.trace.capture.command)
+    capture = a.trace.capture
+    return detect(times, ranges[:_RANGES], capture.command or capture.options.get("processes"))
 
 
 def program_of(a: Analysis) -> Program:
@@ -83,7 +84,8 @@ def program_of(a: Analysis) -> Program:
     capture, kernels = a.trace.capture, a.names.texts
     release = capture.producer_version if capture.recorder.nsys_options else None
     device = a.device(a.main_device)
-    return Program(is_language_model(a.workload), kernels, " ".join(capture.command), release, device)
+    command, on_cpu = " ".join(capture.command), "on_cpu" in capture.options
+    return Program(is_language_model(a.workload), kernels, command, release, device, on_cpu)
 
 
 def is_language_model(workload: str | None) -> bool | None:
@@ -111,6 +113,12 @@ def with_options(
         )
 
     return tuple(titled(advised(f)) for f in findings)
+
+
+def _workload(a: Analysis) -> str:
+    if not is_load_alone(a):
+        return a.workload
+    return "LLM serving" if serves_language_model(a) else "serving"
 
 
 def _without_steps(a: Analysis) -> str | None:
@@ -237,7 +245,7 @@ def input_of(a: Analysis, serving: ServingEngine) -> m.Input:
         step_method=a.repeated.method if len(a.repeated) else _without_steps(a),
         step_confidence=a.repeated.confidence if len(a.repeated) else None,
         step_levels=dict(a.steps.levels),
-        workload="LLM serving" if is_load_alone(a) else a.workload,
+        workload=_workload(a),
         workload_confidence=a.program.confidence or None,
         kernels_per_step=kernels / a.step_count if a.step_count and kernels else None,
         busy_share=float(np.mean(busy)) if busy else None,

@@ -33,7 +33,9 @@ def end(diagnosis: Diagnosis, width: int, verbosity: int = 0) -> Iterator[b.Bloc
     if verbosity > 0:
         yield b.Gap()
     yield b.Paragraph(counts(diagnosis) if verbosity > 0 else checked(diagnosis, width), dense=True)
-    yield b.Next(_next(diagnosis, width - len("Next: ")))
+    yield b.Next(next_ := _next(diagnosis, width - len("Next: ")))
+    if (server := _server_alone(diagnosis)) not in (None, next_) and headline(diagnosis) is not None:
+        yield b.Next(str(server), "Then:")
     if verbosity <= 0 and _can_be_compared(diagnosis):
         yield fixed(diagnosis.inputs[0].path, width)
 

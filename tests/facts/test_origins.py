@@ -36,6 +36,7 @@ METADATA = {
     "capture.sums_only",
     "bandwidth.peak_rate",
     "load.logged",
+    "memory.reserved_at_start",
 }
 
 

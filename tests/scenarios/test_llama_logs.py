@@ -88,6 +88,14 @@ def test_layers_that_stay_on_the_cpu_are_the_cause(tmp_path: Path, line: str) ->
     assert "layers-on-cpu" not in ranked(told(tmp_path, line.format(33) + rest))
 
 
+@pytest.mark.parametrize(("places", "on_cpu"), [(["CPU_Mapped"], True), (["CUDA0", "CPU_Mapped"], None)])
+def test_weights_in_the_memory_of_the_host_alone_are_those_of_a_server_on_a_cpu(
+    tmp_path: Path, places: list[str], on_cpu: bool | None
+) -> None:
+    text = "".join(f"load_tensors: {place:>12} model buffer size =  4100.22 MiB\n" for place in places)
+    assert fact(told(tmp_path, text + timing(0, 0, 50.0)), "load.on_cpu", None) is on_cpu
+
+
 def steps(host_ms: float, device_ms: float) -> str:
     return "".join(
         f"[06/11/2025-10:00:0{i}] [TRT-LLM] [RANK 0] [I] iter = {i}, global_rank = 0, rank = 0, "

@@ -15,6 +15,7 @@ import advisor
 from advisor.model.findings import Diagnosis
 from tests.builder import Export
 from tests.scenarios.support import fact, ranked, severity
+from tests.server_logs import ENGINES, Server
 
 SECONDS = 60
 #: One second of a GPU: shares of 0..1, MHz, W and GiB of 80.
@@ -265,6 +266,48 @@ def test_a_full_device(tmp_path: Path, source: Source) -> None:
     d = judged(source, tmp_path, always(HEALTHY | {"memory": 79}))
     assert ranked(d) == ["memory-near-full"]
     assert fact(d, "memory.used_ratio") == pytest.approx(79 / 80)
+
+
+SCREEN = """\
+| NVIDIA-SMI 550.127.05             Driver Version: 550.127.05     CUDA Version: 12.4     |
+|   0  NVIDIA H100 80GB HBM3          On  |   00000000:19:00.0 Off |                    0 |
+| N/A   31C    P0            576W /  700W |   79000MiB /  81559MiB |     97%      Default |
+| Processes:                                                                              |
+|    0   N/A  N/A      1234      C   {process:<30}           78990MiB |
+"""
+
+
+@pytest.mark.parametrize(
+    ("process", "advice"),
+    [
+        ("VLLM::EngineCore", []),
+        ("sglang::scheduler_TP0", []),
+        ("text-generation-server", []),
+        ("./llama-server", ["smaller-batch"]),
+        ("python3", ["smaller-batch"]),
+    ],
+)
+def test_no_engine_that_fills_its_memory_by_design_is_told_to_shrink_its_batch(
+    tmp_path: Path, process: str, advice: list[str]
+) -> None:
+    """What the device memory holds is the choice of an engine that takes its share at the start, and a fault
+    of none; of a program that nobody knows the advice has a condition."""
+    (tmp_path / "smi.txt").write_text(SCREEN.format(process=process))
+    (found,) = (f for f in advisor.diagnose(tmp_path / "smi.txt").findings if f.cause == "memory-near-full")
+    said = [r for r in found.recommendations if r.id == "smaller-batch"]
+    assert [r.id for r in said] == advice
+    assert all(r.condition for r in said)
+    assert found.severity == ("medium" if advice else "info")
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_the_log_of_the_server_tells_whose_memory_it_is(tmp_path: Path, engine: str) -> None:
+    (tmp_path / "smi.txt").write_text(SCREEN.format(process="python3"))
+    (tmp_path / "server.log").write_text(ENGINES[engine](Server()))
+    d = advisor.diagnose(tmp_path / "smi.txt", advisor.Options(log=tmp_path / "server.log"))
+    (found,) = (f for f in d.findings if f.cause == "memory-near-full")
+    assert found.severity == "info"
+    assert fact(d, "memory.reserved_at_start", None) is True
 
 
 @pytest.mark.parametrize("source", [dcgm, nvidia_smi])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -108,6 +109,29 @@ def test_what_to_do_next(tmp_path: Path, capsys: pytest.CaptureFixture[str], tex
     path.write_text(text)
     assert main([str(path)]) == 0
     assert capsys.readouterr().out.rstrip().endswith(line)
+
+
+def test_a_finding_is_followed_by_how_to_profile_the_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "server.log"
+    path.write_text(vllm(of(FULL)))
+    assert main([str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "Next: advisor show" in shown
+    assert shown.rstrip().endswith("Then: advisor attach http://HOST:PORT")
+
+
+@pytest.mark.parametrize("name", [name for name in SCENES if name.startswith("vllm ")])
+def test_a_server_on_a_cpu_gets_no_advice_about_gpus(tmp_path: Path, name: str) -> None:
+    """The same load, of which the log says that the cache is in the memory of the host."""
+    text = vllm(SCENES[name][1]).replace("GPU KV cache", "CPU KV cache")
+    found = told(tmp_path, text)
+    assert fact(found, "load.on_cpu", None) is True
+    for finding in found.findings:
+        said = [finding.message, *(r.action for r in finding.recommendations)]
+        said += [option.line for r in finding.recommendations for option in r.options]
+        assert not re.search("(?i)gpu|cuda", " ".join(said)), finding.code
 
 
 SMI = "timestamp, index, utilization.gpu [%]\n" + "".join(

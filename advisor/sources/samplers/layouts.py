@@ -45,6 +45,16 @@ def of_screens(lines: Sequence[str]) -> Iterator[Row]:
             gpu = {}
 
 
+_PROCESS = re.compile(
+    r"^\s*\|\s+\d{1,3}(?:\s+\S{1,8}){2}\s+\d{1,9}\s+[CGM+]{1,4}\s+(\S.{0,80}?)\s+(?:\d{1,8}MiB|N/A)\s*\|"
+)
+
+
+def processes(lines: Sequence[str]) -> list[str]:
+    """The names of the processes that the screens list, each once."""
+    return list(dict.fromkeys(hit[1] for line in lines if (hit := _PROCESS.match(line))))
+
+
 # ------------------------------------------------------------------ tegrastats, of Jetson
 
 _TEGRA_MEMORY = re.compile(r"\bRAM (\d{1,7})/(\d{1,7})MB\b")

@@ -18,7 +18,7 @@ from advisor.reading import LONGEST_LINE, decoded, short_lines
 from advisor.sources.nsys.samples import with_coarser
 from advisor.sources.ranges import possible, share_factor
 from advisor.sources.samplers import rows as log_rows
-from advisor.sources.samplers.layouts import Row
+from advisor.sources.samplers.layouts import Row, processes
 from advisor.sources.samplers.rows import Stamp, measured, number, read_stamp
 from advisor.sources.schema import FLOAT_COLUMNS, TABLES, Ints
 from advisor.sources.trace import Around, Columns, InMemory, Ledger, Source
@@ -150,7 +150,10 @@ def read_log(path: Path, shown: Path | None = None) -> SampleLog:
         elif kind not in (log_rows.SMI_CSV, log_rows.SMI_DMON, log_rows.SMI_SCREENS, log_rows.TEGRASTATS):
             samples = _with_ratios(samples)
         one_a_line = kind not in (log_rows.LONG, log_rows.SMI_SCREENS, log_rows.EXPORTER)
-        return SampleLog(shown, kind, samples, _of_samples(lines) if one_a_line else 0, longer)
+        log = SampleLog(shown, kind, samples, _of_samples(lines) if one_a_line else 0, longer)
+        if kind == log_rows.SMI_SCREENS and (run := processes(lines)):
+            log.capture = log.capture.replaced(options={"processes": " ".join(run)})
+        return log
     except csv.Error as fault:
         raise InputError(f"{shown}: not a {kind} log that can be read ({fault}); record it again") from fault
 

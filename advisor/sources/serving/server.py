@@ -29,8 +29,15 @@ _TITLES = {
     "tgi": "TGI",
     "triton-server": "Triton",
 }
+#: Engines that serve models of any kind.
+_ANY_MODEL = ("triton-server",)
 #: A command as each engine is started, from which the engine and its options are known.
-_COMMANDS = {"vllm": "vllm serve", "sglang": "python -m sglang.launch_server", "tensorrt-llm": "trtllm-serve"}
+_COMMANDS = {
+    "vllm": "vllm serve",
+    "sglang": "python -m sglang.launch_server",
+    "tensorrt-llm": "trtllm-serve",
+    "tgi": "text-generation-launcher",
+}
 
 
 class ServerLoad(InMemory):
@@ -74,6 +81,7 @@ class ServerLoad(InMemory):
             producer_version=log.version,
             command=_command(log),
             options={name: f"{value:g}" for name, value in settings.items()}
+            | ({"any_model": "yes"} if log.engine in _ANY_MODEL else {})
             | ({"replicas": ", ".join(log.replicas)} if log.replicas else {}),
         )
 

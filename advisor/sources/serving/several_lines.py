@@ -17,6 +17,8 @@ _TIMED = re.compile(r"\bslot\s+print_timing: id\s+(\d+) \|")
 _IDLE = re.compile(r"\ball slots are idle\b")
 #: llama.cpp and Ollama, whose newer engine logs it as the text of a message.
 _LAYERS = re.compile(r"\boffloaded (\d+)/(\d+) layers to GPU")
+#: Where llama.cpp puts the weights.
+_WEIGHTS = re.compile(r"\bload_tensors:\s+(\w+) model buffer size =")
 _HOST = re.compile(r"\bhost_step_time = (\d+(?:\.\d+)?) ?ms")
 _DEVICE = re.compile(r"\bprev_device_step_time = (\d+(?:\.\d+)?) ?ms")
 #: From this factor on the host's step is longer: it waits for the device where both are alike. Choice.
@@ -24,12 +26,13 @@ _LONGER = 1.25
 
 
 class SeveralLines(Struct):
-    """Reads lines in their order. `busy` holds for each slot that works the most that worked at once since it
-    began; `timed` is the slot whose times are being printed."""
+    """Reads lines in their order. `weights` names where they are. `busy` holds for each slot that works
+    the most that worked at once since it began; `timed` is the slot whose times are being printed."""
 
     busy: dict[str, int] = field(default_factory=dict)
     timed: str | None = None
     layers: tuple[float, float] | None = None
+    weights: set[str] = field(default_factory=set)
     steps: list[tuple[float, float]] = field(default_factory=list)
     host_ms: float | None = None
 
@@ -51,6 +54,8 @@ class SeveralLines(Struct):
             on_gpu, of = read_float(hit[1]), read_float(hit[2])
             if on_gpu is not None and of and on_gpu <= of:
                 self.layers = on_gpu, of
+        elif hit := _WEIGHTS.search(line):
+            self.weights.add(hit[1])
         elif hit := _HOST.search(line):
             host, device = read_float(hit[1]), _DEVICE.search(line)
             lasted = read_float(device[1]) if device else None
@@ -69,6 +74,8 @@ class SeveralLines(Struct):
         found: dict[str, float] = {}
         if self.layers is not None:
             found |= {"layers_on_gpu": self.layers[0], "layers": self.layers[1]}
+        elif self.weights and all(name.startswith("CPU") for name in self.weights):
+            found["on_cpu"] = 1.0
         if self.steps:
             longer = [host > _LONGER * device for host, device in self.steps]
             on_host, on_device = (sum(step[i] for step in self.steps) for i in (0, 1))
