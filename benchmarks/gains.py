@@ -307,8 +307,8 @@ def changed_constant(name: str, times: float) -> Iterator[None]:
     if name in whatifs.catalogue().constants:
         real = whatifs.catalogue
         known = dict(real().constants)
-        known[name] = known[name].model_copy(update={"value": known[name].value * times})
-        patched = real().model_copy(update={"constants": known})
+        known[name] = known[name].replaced(value=known[name].value * times)
+        patched = real().replaced(constants=known)
         whatifs.catalogue = lambda: patched  # type: ignore[assignment]
         whatifs.constant.cache_clear()
         try:

@@ -180,8 +180,8 @@ def _levels(rule: CompiledRule, cases: Sequence[Case]) -> Iterator[Mutant]:
             levels = list(spec.severity.levels)
             levels[i] = SeverityLevel(at=moved.threshold, severity=level.severity)
             levels.sort(key=lambda x: x.at)
-            severity = spec.severity.model_copy(update={"levels": tuple(levels)})
-            changed = spec.model_copy(update={"severity": severity})
+            severity = spec.severity.replaced(levels=tuple(levels))
+            changed = spec.replaced(severity=severity)
             yield Mutant(spec.code, f"severity {level.severity}", change, replace(rule, spec=changed))
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from headings import row
+from msgspec import UnsetType
 
 
 def json_keys() -> str:
@@ -37,21 +38,14 @@ def models(first: Any) -> list[Any]:
 
 
 def keys(model: Any) -> dict[str, Any]:
-    """The keys of a pydantic model or dataclass with their annotations."""
-    if not is_dataclass(model):
-        every = model.model_fields.items()
-        return {f.alias or name: f.annotation for name, f in every if not f.exclude}
-    hints = get_type_hints(model, include_extras=True)
-    left_out = {
-        name
-        for name, hint in hints.items()
-        if any(getattr(extra, "exclude", False) for extra in getattr(hint, "__metadata__", ()))
-    }
-    return {f.name: hints[f.name] for f in fields(model) if f.name not in left_out}
+    """The keys of a struct or dataclass with their annotations, without what documents leave out."""
+    hints = get_type_hints(model)
+    names = [f.name for f in fields(model)] if is_dataclass(model) else model.__struct_fields__
+    return {name: hints[name] for name in names if UnsetType not in get_args(hints[name])}
 
 
 def _models_in(annotation: Any) -> Iterator[Any]:
-    if hasattr(annotation, "model_validate") or is_dataclass(annotation):
+    if hasattr(annotation, "__struct_fields__") or is_dataclass(annotation):
         yield annotation
     for part in get_args(annotation):
         yield from _models_in(part)
@@ -62,8 +56,6 @@ def _type(annotation: Any) -> str:
     origin, parts = get_origin(annotation), get_args(annotation)
     if annotation is None or annotation is type(None):
         return "null"
-    if origin is Annotated:
-        return _type(parts[0])
     if origin in (Union, UnionType):
         words = dict.fromkeys(_type(p) for p in parts)
         # Values of facts and cells: any scalar.

@@ -99,7 +99,7 @@ def test_the_budget_adds_up(name: str) -> None:
 def test_both_engines_conclude_the_same(name: str) -> None:
     plain, durable = (diagnose(committed(name), Options(engine=e)) for e in ("python", "durable"))
     assert durable.tool.engine == "durable"
-    assert plain.model_copy(update={"tool": durable.tool}) == durable
+    assert plain.replaced(tool=durable.tool) == durable
 
 
 def test_the_same_input_gives_the_same_bytes() -> None:

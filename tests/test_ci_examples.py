@@ -145,7 +145,7 @@ def test_on_github(tmp_path: Path) -> None:
     capture = committed("decode_gc")
     summary = tmp_path / "summary.md"
     baseline = tmp_path / "old.json"
-    empty = diagnose(capture).model_copy(update={"findings": ()})
+    empty = diagnose(capture).replaced(findings=())
     baseline.write_bytes(json_report.render([empty]))
     done = run(
         tmp_path,

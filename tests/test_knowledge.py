@@ -955,8 +955,8 @@ def test_a_key_that_appears_twice_is_refused(tmp_path: Path) -> None:
 def test_an_engine_without_a_program_is_planned_as_its_base(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new engine is one file; nothing else has to change for `advisor capture`."""
     known = engines()
-    new = known["vllm"].model_copy(update={"name": "newcomer", "base": "pytorch"})
-    alone = known["any"].model_copy(update={"name": "alone", "base": None})
+    new = known["vllm"].replaced(name="newcomer", base="pytorch")
+    alone = known["any"].replaced(name="alone", base=None)
     monkeypatch.setattr(
         "advisor.knowledge.verb_files.engines", lambda: {**known, "newcomer": new, "alone": alone}
     )
@@ -1040,8 +1040,7 @@ def test_options_are_spelled_for_the_release_of_the_engine(
 ) -> None:
     engine = EngineData.model_validate({"schema": 1, "name": "any", "title": "E", "options": OF_A_RELEASE})
     monkeypatch.setattr(
-        "advisor.knowledge.engine_signs.engines",
-        lambda: {"any": engine, "e": engine.model_copy(update={"name": "e"})},
+        "advisor.knowledge.engine_signs.engines", lambda: {"any": engine, "e": engine.replaced(name="e")}
     )
     assert [o.line for o in options_for(action, "e", version=version)] == expected
 

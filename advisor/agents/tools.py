@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict
 
 from advisor.capture.redact_text import Scrubber
 from advisor.capture.redact_trace import names_here
 from advisor.errors import InputError
 from advisor.model.findings import named
 from advisor.model.options import Options
+from advisor.model.records import Frozen
 
 if TYPE_CHECKING:
     from advisor.model.findings import Diagnosis
@@ -45,6 +48,12 @@ def shortened(words: str, letters: int = LETTERS) -> str:
     while (excess := size(kept) + 1 - letters) > 0:  # escaped letters take up to six
         kept = kept[: len(kept) - max(excess // 6, 1)]
     return f"{kept}…"
+
+
+def _dumped(document: Frozen, kept: Collection[str] = (), without: Collection[str] = ()) -> dict[str, Any]:
+    """Some fields of a document as plain data: those `kept`, else all but those `without`."""
+    whole: dict[str, Any] = json.loads(document.model_dump_json())
+    return {k: v for k, v in whole.items() if (k in kept if kept else k not in without)}
 
 
 def without_empty(value: Any) -> Any:
@@ -161,7 +170,7 @@ class Tools:
             "do": [{"code": d.code, "action": d.action, "saved": d.saved} for d in found.do[:limit]],
             "findings": page(short, offset, limit),
             "not_evaluated": len(found.lacking),
-            "steps": [s.model_dump() for s in found.main_steps],
+            "steps": [asdict(s) for s in found.main_steps],
             "budget": [{"part": p.part, "share": p.share} for p in parts],
             "next": "show(path, code) for evidence and how to fix it",
         }
@@ -172,7 +181,7 @@ class Tools:
         with options, and how to verify it."""
         found = self._of(path, self._options(redact, phase=_phase(phase)))
         for finding in named(found.findings, code):
-            return self._answer(finding.model_dump(mode="json", exclude=_UNASKED), redact)
+            return self._answer(_dumped(finding, without=_UNASKED), redact)
         known = ", ".join(f"{f.code} {f.cause}" for f in found.findings) or "none"
         raise InputError(f"{code}: not a finding of this capture, which has: {known}. explain says why not")
 
@@ -187,7 +196,7 @@ class Tools:
 
         with self._lock:
             found = explain(self._file(path), code, self._options(redact, phase=_phase(phase)))
-        return self._answer(found.model_dump(mode="json", exclude=_ABOUT), redact)
+        return self._answer(_dumped(found, without=_ABOUT), redact)
 
     def whatif(
         self, path: str | None = None, fixes: list[str] | None = None, redact: bool = False
@@ -202,7 +211,7 @@ class Tools:
 
         with self._lock:
             found = whatif(self._file(path), fixes, self._options(redact))
-        return self._answer(found.model_dump(mode="json", exclude=_ABOUT), redact)
+        return self._answer(_dumped(found, without=_ABOUT), redact)
 
     def compare(
         self, before: str, after: str, phase: str | None = None, redact: bool = False
@@ -215,7 +224,7 @@ class Tools:
             options = self._options(redact, phase=_phase(phase))
             found = compare(self._file(before), self._file(after), options)
         kept = "verdict summary comparability phases budget operations changes checks gains notes"
-        return self._answer(found.model_dump(mode="json", include={*kept.split()}), redact)
+        return self._answer(_dumped(found, kept.split()), redact)
 
     def doctor(self, path: str, redact: bool = False) -> dict[str, Any]:
         """What a capture can and cannot answer, and the command that records a better one."""
@@ -223,7 +232,7 @@ class Tools:
 
         with self._lock:
             found = doctor(self._file(path), self._options(redact))
-        document = found.model_dump(mode="json", include={"sentence", "questions", "blocked"})
+        document = _dumped(found, ("sentence", "questions", "blocked"))
         document["record"] = found.plan.command
         document["mind"] = [p.text for p in found.plan.pitfalls]
         return self._answer(document, redact)
@@ -246,8 +255,8 @@ class Tools:
         from advisor.pipeline.doctor import plan
 
         found = plan(goal, command or (), engine=engine, phase=_phase(phase), place=place)
-        kept = {"title", "question", "steps", "variables", "pitfalls"}
-        return self._answer(found.model_dump(mode="json", include=kept), redact)
+        kept = ("title", "question", "steps", "variables", "pitfalls")
+        return self._answer(_dumped(found, kept), redact)
 
     def stats(
         self,

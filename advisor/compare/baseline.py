@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import Struct
-from pydantic import ValidationError
+import msgspec
+from msgspec import Struct, ValidationError
+from msgspec.structs import asdict
 
 from advisor.compare import before_after
 from advisor.compare.differences import absence, among
@@ -17,7 +18,7 @@ from advisor.compare.sides import Side
 from advisor.compare.store import fault_text, parsed
 from advisor.errors import InputError
 from advisor.knowledge.verb_files import limit
-from advisor.model.facts import LEVELS
+from advisor.model.facts import LEVELS, Scope
 from advisor.model.findings import SEVERITIES, Baseline, Diagnosis, Finding, Gone, StepChange
 from advisor.model.review import Decision, History, Meeting, Review, Suppression, Tracked
 from advisor.reading import parse_saved, read_bytes
@@ -187,15 +188,15 @@ def of_review(review: Review) -> History:
         if d.severity in SEVERITIES and (d.finding not in found or d.touched):
             seen = {"scope": _scope(d.finding), "since": meeting.day, "seen": meeting.day}
             state = "closed" if d.closed else "same"
-            known = {**d.model_dump(exclude={"capture", "closed"}), **seen, "state": state}
-            found[d.finding] = Tracked.model_validate(known)
+            found[d.finding] = Tracked.model_validate({**asdict(d), **seen, "state": state})
     return History(meetings=(meeting,), findings=tuple(found.values()))
 
 
-def _scope(finding: str) -> dict[str, str]:
+def _scope(finding: str) -> Scope:
     """The scope in ``LCH101@device=0,phase=decode``."""
     levels = "|".join(name for name in LEVELS if name != "trace")
-    return dict(re.findall(rf"(?:^|,)({levels})=(.*?)(?=,(?:{levels})=|$)", finding.partition("@")[2]))
+    found = re.findall(rf"(?:^|,)({levels})=(.*?)(?=,(?:{levels})=|$)", finding.partition("@")[2])
+    return msgspec.convert(dict(found), Scope, strict=False)
 
 
 def suppressed(history: History, finding: str, reason: str, until: str) -> History:

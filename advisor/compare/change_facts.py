@@ -18,7 +18,7 @@ from advisor.facts.catalog import CATALOGUE
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.facts import FactSpec, facts_of
 from advisor.knowledge.files import titled, with_sources
-from advisor.model.facts import TRACE, Scope, Subject
+from advisor.model.facts import TRACE, Scope, Subject, documented
 from advisor.model.findings import Tool
 
 
@@ -51,7 +51,7 @@ class Judgement(Struct, frozen=True):
             "findings": tuple(map(titled, self.found.findings)),
             "healthy": tuple(h for h in self.found.healthy if h.applies),
             "not_evaluated": self.found.not_evaluated,
-            "facts": tuple(self.inference.facts),
+            "facts": documented(self.inference.facts),
             "thresholds": with_sources(self.found.thresholds),
         }
 

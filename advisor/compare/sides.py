@@ -356,7 +356,7 @@ def sketch(before: Side, after: Side) -> Sketch | None:
     """None without a phase that both sides have."""
     before, after, _ = in_equal_steps(before, after)
     for label, b, a in shared(paired(before, after))[:1]:
-        steps = [s.diagnoses[0].excerpts[:1] for s in (before, after)]
+        steps = [(s.diagnoses[0].excerpts or ())[:1] for s in (before, after)]
         both = [e for one in steps for e in one if e.place is None]
         drawn = both[0].beside(both[1], (before.name, after.name)) if len(both) == len(steps) else None
         return Sketch(label, tuple(before.times(b).tolist()), tuple(after.times(a).tolist()), drawn)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-import operator
 import re
 from collections.abc import Iterator
-from functools import reduce
 from itertools import pairwise
 from json import JSONDecodeError
 from pathlib import Path
-from typing import Any
 
-from pydantic import ValidationError
+from msgspec import ValidationError
 
 from advisor.engine.values import ORDER
 from advisor.errors import InputError
@@ -28,8 +25,6 @@ _ROUNDED = 1e-6
 #: Largest rounding of times (ms) and of calls of kernels a step.
 _LAST_DIGIT = 1e-4
 _SAVE = "save one with 'advisor baseline save NAME TRACE'"
-#: What pydantic says of a key that a record, or a scope, does not have.
-_UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 
 
 def read(path: Path, redact: bool = False) -> tuple[Diagnosis, ...]:
@@ -73,26 +68,15 @@ def parsed(path: Path, label: str, hint: str) -> tuple[Diagnosis, ...]:
         if isinstance(kind := fields.get("kind"), str):
             raise InputError(f"{label}: a saved {kind}, not a diagnosis; {hint}")
     try:
-        return tuple(map(_diagnosis, found))
+        return tuple(map(Diagnosis.model_validate, found))
     except ValidationError as error:
         raise InputError(f"{label}: not a saved diagnosis ({fault_text(error)}); {hint}") from None
 
 
-def _diagnosis(entry: Any) -> Diagnosis:
-    try:
-        return Diagnosis.model_validate(entry)
-    except ValidationError as error:
-        for *parents, last in (f["loc"] for f in error.errors() if f["type"] in _UNKNOWN_KEY):
-            reduce(operator.getitem, parents, entry).pop(last, None)
-    return Diagnosis.model_validate(entry)
-
-
 def fault_text(error: ValidationError) -> str:
     """The first fault of a document: where, and what."""
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"]) or "the document"
-    what = first["msg"].partition(" or instance of ")[0]  # of a class of ours, which files cannot hold
-    return f"{where}: {what}"
+    what, _, where = str(error).partition(" - at `$")
+    return f"{where.strip('.`') or 'the document'}: {what.replace('`', '')}"
 
 
 def contradictions(d: Diagnosis) -> Iterator[str]:

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from advisor.errors import near
 from advisor.knowledge.yaml_files import MAX_DEPTH, Loc, Problem, Source
-from advisor.model.records import Frozen
+from advisor.model.records import FileModel
 
-M = TypeVar("M", bound=Frozen)
+M = TypeVar("M", bound=FileModel)
 
 #: Number of problems listed for one file: the first have to be fixed before others are read.
 MOST_OF_A_FILE = 50
@@ -114,7 +114,7 @@ _FAULTS = {
 }
 
 
-def _explain(exc: ValidationError, source: Source, model: type[Frozen]) -> Iterator[Problem]:
+def _explain(exc: ValidationError, source: Source, model: type[FileModel]) -> Iterator[Problem]:
     """Pydantic's errors in the project's words, one a place."""
     found = exc.errors(include_url=False)
     # Looking up lines in the whole file takes long for thousands of problems; the rest is only counted.
@@ -151,7 +151,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _keys(model: type[Frozen], seen: set[type[Frozen]] | None = None) -> set[str]:
+def _keys(model: type[FileModel], seen: set[type[FileModel]] | None = None) -> set[str]:
     """Every key that may appear anywhere in the model, for "did you mean"."""
     seen = set() if seen is None else seen
     if model in seen:
@@ -161,7 +161,7 @@ def _keys(model: type[Frozen], seen: set[type[Frozen]] | None = None) -> set[str
     for name, field in model.model_fields.items():
         found.add(field.alias or name)
         for inner in _types(field.annotation):
-            if issubclass(inner, Frozen):
+            if issubclass(inner, FileModel):
                 found |= _keys(inner, seen)
             elif is_dataclass(inner):
                 found.update(f.name for f in fields(inner))

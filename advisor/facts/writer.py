@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any, Self
 
+from msgspec import UNSET
+
 from advisor.knowledge.facts import FactSpec, evidence_tables
 from advisor.model.facts import TRACE, Fact, FactBase, Interval, Row, Scope, Table, Value
 from advisor.model.gain import whole
@@ -55,7 +57,7 @@ class FactWriter:
         if scope.level != spec.level:
             raise ValueError(f"{name} is a fact about a {spec.level}, not about {scope}")
         tables, columns = spec.sources(self._tables)
-        window = self._window if spec.windowed else None
+        window = self._window if spec.windowed and self._window else UNSET
         self.base.add(Fact(name, value, spec.unit, scope, tables, columns, spec.how, window))
 
     def _scope_of(self, name: str) -> Scope:

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, Validati
 from advisor.knowledge.kernel_names import Patterns
 from advisor.model.gain import Option
 from advisor.model.operands import Items
-from advisor.model.records import Frozen
+from advisor.model.records import FileModel
 from advisor.model.rules import FactCondition
 from advisor.numerals import read_int
 
@@ -76,7 +76,7 @@ Key = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]+(_[a-z0-9]+)*$")]
 
 
-class Data(Frozen):
+class Data(FileModel):
     """The content of a file of `knowledge/`."""
 
     model_config = ConfigDict(allow_inf_nan=False)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from pydantic import Field
+from msgspec import field
 
 from advisor.model.records import Frozen
 
@@ -15,7 +15,7 @@ from advisor.model.records import Frozen
 SUMS, LOAD = "sums of the whole recording", "the load of a server, by its own words"
 
 
-class Device(Frozen):
+class Device(Frozen, frozen=True, kw_only=True):
     """One GPU as the capture describes it; None for unknown values.
 
     `id` is the capture's own number (`Capture.device_numbers` says whose); `bus_id` is the PCI address,
@@ -34,7 +34,7 @@ class Device(Frozen):
     compute_capability: tuple[int, int] | None = None
 
 
-class Recorder(Frozen):
+class Recorder(Frozen, frozen=True, kw_only=True):
     """Properties of the tool that recorded a capture, for facts, advice and reports; each reader defines
     its own.
 
@@ -45,7 +45,7 @@ class Recorder(Frozen):
     memory. `again` is what makes a capture with times of a run that was summed up."""
 
     clock: str = "times from the start of the capture"
-    tables: dict[str, str] = Field(default_factory=dict)
+    tables: dict[str, str] = field(default_factory=dict)
     nsys_options: bool = False
     backtraces: str | None = None
     ranges: str | None = None
@@ -54,7 +54,7 @@ class Recorder(Frozen):
     again: str = ""
 
 
-class Capture(Frozen):
+class Capture(Frozen, frozen=True, kw_only=True):
     """Metadata of one capture. Environment variables appear by name only, never with a value.
 
     `process_ranks` are (process, MPI rank), if several ranks may be in one capture, `threads` the names that
@@ -84,7 +84,7 @@ class Capture(Frozen):
     under_wsl: bool | None = None
     command: tuple[str, ...] = ()
     environment_names: tuple[str, ...] = ()
-    options: dict[str, str] = Field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict)
     trace_sources: tuple[str, ...] = ()
     cuda_traced: bool | None = None
     gpus_listed: int | None = None
@@ -106,7 +106,7 @@ LedgerKind = Literal["dropped", "repaired", "doubted"]
 _NOTABLE = 0.01
 
 
-class LedgerRow(Frozen):
+class LedgerRow(Frozen, frozen=True, kw_only=True):
     """`count` of `rows` that were left out (dropped), read otherwise (repaired) or cannot be true
     (doubted)."""
 
@@ -126,7 +126,7 @@ class LedgerRow(Frozen):
         return f"{self.count:,} of {self.rows:,} rows of {self.table} {self.kind}: {self.what}"
 
 
-class InputDevice(Frozen):
+class InputDevice(Frozen, frozen=True, kw_only=True):
     """A GPU of the capture: its number in reports, its PCI address, its ordinals in the processes."""
 
     id: int
@@ -139,7 +139,7 @@ class InputDevice(Frozen):
 _LETTERS = 120
 
 
-class Shown(Frozen):
+class Shown(Frozen, frozen=True, kw_only=True):
     """A document with one sentence, such as its `summary` or `verdict`, and rows for a table below it."""
 
     def _sentence(self) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pydantic import Field
+from msgspec import field
 
 from advisor.model.capture import Shown
 from advisor.model.findings import SCHEMA_VERSION, Finding, Input, StepSummary, Tool
@@ -17,7 +17,7 @@ from advisor.model.records import Frozen
 from advisor.model.rules import Reply
 
 
-class Line(Frozen):
+class Line(Frozen, frozen=True, kw_only=True):
     """Something to type. `shell` is false for text that belongs in the program or its options."""
 
     command: str
@@ -25,7 +25,7 @@ class Line(Frozen):
     shell: bool = True
 
 
-class PlanStep(Frozen):
+class PlanStep(Frozen, frozen=True, kw_only=True):
     """One part of the plan: check, prepare, record, load, fetch, read."""
 
     id: str
@@ -34,7 +34,7 @@ class PlanStep(Frozen):
     notes: tuple[str, ...] = ()
 
 
-class FlagText(Frozen):
+class FlagText(Frozen, frozen=True, kw_only=True):
     """One option of a command of the plan; `supplies` names what it records."""
 
     option: str
@@ -43,13 +43,13 @@ class FlagText(Frozen):
     overhead: str = ""
 
 
-class VariableText(Frozen):
+class VariableText(Frozen, frozen=True, kw_only=True):
     variable: str
     value: str
     effect: str
 
 
-class Variant(Frozen):
+class Variant(Frozen, frozen=True, kw_only=True):
     """An optional addition for the same goal; `flags` are its options that nothing else explains."""
 
     id: str
@@ -60,7 +60,7 @@ class Variant(Frozen):
     flags: tuple[FlagText, ...] = ()
 
 
-class CapturePlan(Shown):
+class CapturePlan(Shown, frozen=True, kw_only=True):
     """`again` is the command that prints this plan without asking."""
 
     schema_version: int = SCHEMA_VERSION
@@ -88,12 +88,12 @@ class CapturePlan(Shown):
         return ((step.title, line.command, line.what) for step in self.steps for line in step.lines)
 
 
-class TroubleAnswer(Frozen):
+class TroubleAnswer(Frozen, frozen=True, kw_only=True):
     text: str
     then: str
 
 
-class TroubleNode(Frozen):
+class TroubleNode(Frozen, frozen=True, kw_only=True):
     """A question with answers, or a remedy."""
 
     id: str
@@ -104,7 +104,7 @@ class TroubleNode(Frozen):
     answers: tuple[TroubleAnswer, ...] = ()
 
 
-class GoalList(Frozen):
+class GoalList(Frozen, frozen=True, kw_only=True):
     """What can be planned: goals with their questions, engines, places and symptoms."""
 
     schema_version: int = SCHEMA_VERSION
@@ -114,7 +114,7 @@ class GoalList(Frozen):
     symptoms: tuple[str, ...]
 
 
-class Troubles(Frozen):
+class Troubles(Frozen, frozen=True, kw_only=True):
     """The tree, or the part of it below one symptom."""
 
     schema_version: int = SCHEMA_VERSION
@@ -127,7 +127,7 @@ class Troubles(Frozen):
 # --- what a capture can and cannot answer: ``advisor doctor`` -------------------------------------
 
 
-class Recorded(Frozen):
+class Recorded(Frozen, frozen=True, kw_only=True):
     """What the file is and how it was recorded. `options` are those of `nsys profile` that were on,
     as far as the export lists them; `sampled` says what was sampled and how often."""
 
@@ -139,10 +139,10 @@ class Recorded(Frozen):
     options_known: bool = True
     graph_trace: str | None = None
     sampled: tuple[str, ...] = ()
-    tables: dict[str, int] = Field(default_factory=dict)
+    tables: dict[str, int] = field(default_factory=dict)
 
 
-class Question(Frozen):
+class Question(Frozen, frozen=True, kw_only=True):
     """A question in plain words, whether this capture answers it, why, and what would help."""
 
     id: str
@@ -152,7 +152,7 @@ class Question(Frozen):
     remedy: str | None = None
 
 
-class Blocked(Frozen):
+class Blocked(Frozen, frozen=True, kw_only=True):
     """Rules that cannot run for the same reason; `remedy` is null if nothing would help."""
 
     remedy: str | None
@@ -160,7 +160,7 @@ class Blocked(Frozen):
     why: tuple[str, ...] = ()
 
 
-class PlanOption(Frozen):
+class PlanOption(Frozen, frozen=True, kw_only=True):
     """One option of the command: whether it is new, what it is for and what it costs."""
 
     option: str
@@ -169,14 +169,14 @@ class PlanOption(Frozen):
     overhead: str = ""
 
 
-class Also(Frozen):
+class Also(Frozen, frozen=True, kw_only=True):
     """Something no option does: a change of the program or of the run, and the rules that it enables."""
 
     need: str
     rules: tuple[Named, ...] = ()
 
 
-class LeftOut(Frozen):
+class LeftOut(Frozen, frozen=True, kw_only=True):
     """An option that needs a capture of its own: here it would cost more than it enables."""
 
     option: str
@@ -184,12 +184,12 @@ class LeftOut(Frozen):
     overhead: str
 
 
-class Pitfall(Frozen):
+class Pitfall(Frozen, frozen=True, kw_only=True):
     id: str
     text: str
 
 
-class Plan(Shown):
+class Plan(Shown, frozen=True, kw_only=True):
     """The one command that lets most of the rules run. `enables` are rules that it enables by itself,
     empty if none waits for an option; `addresses` are findings about the capture that it addresses.
     `command` is empty for GPUs that nsys cannot record."""
@@ -209,7 +209,7 @@ class Plan(Shown):
         return ((o.option, o.purpose, o.overhead) for o in self.options)
 
 
-class Checkup(Shown):
+class Checkup(Shown, frozen=True, kw_only=True):
     schema_version: int = SCHEMA_VERSION
     tool: Tool
     input: Input

@@ -7,9 +7,9 @@ cent); of a time, positive is slower.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from msgspec import UNSET, UnsetType
 
 from advisor.model.capture import Shown
 from advisor.model.facts import Cell, Fact, Scope, Severity
@@ -28,7 +28,7 @@ from advisor.model.records import Frozen
 from advisor.model.work import Sketch
 
 
-class Tabular(Shown):
+class Tabular(Shown, frozen=True, kw_only=True):
     """A document whose lists are tables of pandas."""
 
     def frames(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class Tabular(Shown):
         }
 
 
-class SideDoc(Frozen):
+class SideDoc(Frozen, frozen=True, kw_only=True):
     """One side: the captures as they were read, and the verdict on each."""
 
     name: str
@@ -51,7 +51,7 @@ class SideDoc(Frozen):
     verdicts: tuple[str, ...] = ()
 
 
-class Reason(Frozen):
+class Reason(Frozen, frozen=True, kw_only=True):
     """One thing that two sides should share. `score` multiplies comparability (1: no doubt)."""
 
     check: str
@@ -63,14 +63,14 @@ class Reason(Frozen):
     phase: str | None = None
 
 
-class Comparability(Frozen):
+class Comparability(Frozen, frozen=True, kw_only=True):
     """May the sides be compared? `score` is that of the phase that compares best, 0..1."""
 
     score: float
     reasons: tuple[Reason, ...] = ()
 
 
-class StepTimes(Frozen):
+class StepTimes(Frozen, frozen=True, kw_only=True):
     """Steps of one phase on one side; `samples` are the times that the intervals rest on."""
 
     steps: int
@@ -81,7 +81,7 @@ class StepTimes(Frozen):
     p99_ms: float
 
 
-class PhaseChange(Frozen):
+class PhaseChange(Frozen, frozen=True, kw_only=True):
     """The steps of one phase: `typical` is the median ratio over all pairs of steps, `mean` the ratio of the
     means, both with their interval; `resolution` the smallest change that could have shown. Windows without
     steps are compared per kernel: `work_ratio` is the kernels after over those before."""
@@ -100,7 +100,7 @@ class PhaseChange(Frozen):
     why: str = ""
 
 
-class PartChange(Frozen):
+class PartChange(Frozen, frozen=True, kw_only=True):
     """A part of the budget, in milliseconds a step."""
 
     part: str
@@ -113,7 +113,7 @@ class PartChange(Frozen):
         return self.after_ms - self.before_ms
 
 
-class Contribution(Frozen):
+class Contribution(Frozen, frozen=True, kw_only=True):
     """What a part of the budget adds to the change of the step: `share` of it, 0..1. `code` and
     `cause` are of the finding that holds most of the part, after where it grew and before where it
     shrank; `action` is what that finding asks for first, where the part grew. `operation` is the one
@@ -134,7 +134,7 @@ OperationStatus = Literal[
 ]
 
 
-class OperationChange(Frozen):
+class OperationChange(Frozen, frozen=True, kw_only=True):
     """One logical operation, a step: calls, time, and its largest three kernels."""
 
     operation: str
@@ -153,7 +153,7 @@ class OperationChange(Frozen):
         return self.after_ms - self.before_ms
 
 
-class CallChange(Frozen):
+class CallChange(Frozen, frozen=True, kw_only=True):
     """One CUDA API call, a step."""
 
     call: str
@@ -163,7 +163,7 @@ class CallChange(Frozen):
     after_ms: float
 
 
-class FindingChange(Frozen):
+class FindingChange(Frozen, frozen=True, kw_only=True):
     """A finding on either side: gone only where its rule was judged again."""
 
     status: Literal["gone", "new", "changed", "same", "unknown"]
@@ -180,7 +180,7 @@ class FindingChange(Frozen):
     note: str = ""
 
 
-class AdviceCheck(Named):
+class AdviceCheck(Named, frozen=True, kw_only=True):
     """Did the number that a recommendation names move as it promised? Shares of the step are judged
     by what they are in milliseconds: they grow by themselves where the step shrinks."""
 
@@ -193,7 +193,7 @@ class AdviceCheck(Named):
     outcome: Literal["as promised", "unchanged", "other way", "unknown"]
 
 
-class GainCheck(Named):
+class GainCheck(Named, frozen=True, kw_only=True):
     """The predicted gain of a fix against the change of the step time. The prediction is of the step
     without the profiler; `untraced_after_ms` is that of the measured step."""
 
@@ -205,7 +205,7 @@ class GainCheck(Named):
     outcome: Literal["as predicted", "less than predicted", "more than predicted", "no effect", "not applied"]
 
 
-class ValueChange(Frozen):
+class ValueChange(Frozen, frozen=True, kw_only=True):
     """A value that both sides measured themselves, without steps: a number of a server's load, of samples, or
     with `row` the time of a row of a printed table. `better` says which way is good; one with `alike` has to
     be alike on both sides for a verdict."""
@@ -225,7 +225,7 @@ class ValueChange(Frozen):
         return self.after / self.before - 1 if self.before and self.after is not None else None
 
 
-class Comparison(Tabular):
+class Comparison(Tabular, frozen=True, kw_only=True):
     schema_version: int = SCHEMA_VERSION
     kind: Literal["comparison"] = "comparison"
     tool: Tool
@@ -248,12 +248,15 @@ class Comparison(Tabular):
     #: Slow-downs that this verdict could hide; they stand among the notes, too.
     doubts: tuple[str, ...] = ()
     #: For pages; no part of the JSON.
-    sketch: Annotated[Sketch | None, Field(exclude=True, repr=False)] = None
+    sketch: Sketch | UnsetType = UNSET
     findings: tuple[Finding, ...] = ()
     healthy: tuple[Healthy, ...] = ()
     not_evaluated: tuple[NotEvaluated, ...] = ()
     facts: tuple[Fact, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
+
+    def written(self) -> Self:
+        return self.replaced(sketch=UNSET)
 
     def _rows(self) -> Iterator[tuple[object, ...]]:
         return ((c.status, c.code, c.title) for c in self.changes)
@@ -262,7 +265,7 @@ class Comparison(Tabular):
 # --- context length ------------------------------------------------------------------------------
 
 
-class Scaling(Frozen):
+class Scaling(Frozen, frozen=True, kw_only=True):
     """One operation at two context lengths, milliseconds a step. `growth` is its growth over its
     own time, `step_growth` over the short step."""
 
@@ -278,7 +281,7 @@ class Scaling(Frozen):
     grows: bool = False
 
 
-class ContextScaling(Tabular):
+class ContextScaling(Tabular, frozen=True, kw_only=True):
     schema_version: int = SCHEMA_VERSION
     kind: Literal["context-scaling"] = "context-scaling"
     tool: Tool
@@ -308,7 +311,7 @@ class ContextScaling(Tabular):
 # --- serving engines side by side ----------------------------------------------------------------
 
 
-class Metric(Frozen):
+class Metric(Frozen, frozen=True, kw_only=True):
     """One row of the table: a value for each engine, in the order of the columns."""
 
     name: str
@@ -317,7 +320,7 @@ class Metric(Frozen):
     group: str
 
 
-class FrameworkTable(Frozen):
+class FrameworkTable(Frozen, frozen=True, kw_only=True):
     schema_version: int = SCHEMA_VERSION
     kind: Literal["frameworks"] = "frameworks"
     tool: Tool
@@ -332,7 +335,7 @@ class FrameworkTable(Frozen):
 # --- the perfect-router experiment ---------------------------------------------------------------
 
 
-class RouterRuns(Frozen):
+class RouterRuns(Frozen, frozen=True, kw_only=True):
     """Runs with one router; `values` as they were read, in `unit`."""
 
     name: Literal["learned", "perfect"]
@@ -343,7 +346,7 @@ class RouterRuns(Frozen):
     mean: float
 
 
-class ExpertKernels(Frozen):
+class ExpertKernels(Frozen, frozen=True, kw_only=True):
     """Expert kernels of one capture: their tail, and how unevenly tokens spread over experts where
     the launch sizes of separate expert kernels show it (largest over mean)."""
 
@@ -357,7 +360,7 @@ class ExpertKernels(Frozen):
     note: str = ""
 
 
-class RouterExperiment(Tabular):
+class RouterExperiment(Tabular, frozen=True, kw_only=True):
     """Learned against perfect routing. `gain` is the change of throughput with perfect routing
     (0.1: ten per cent more); its ends are None if one run a side gives no interval."""
 

@@ -19,7 +19,7 @@ from advisor.model.records import Frozen
 State = Literal["fired", "overruled", "quiet", "not_evaluated"]
 
 
-class Reason(Frozen):
+class Reason(Frozen, frozen=True, kw_only=True):
     """One statement of the tree; `holds` is its truth, null if unknown.
 
     Facts, and guards on facts, have a `condition` with both numbers; `off_by` is how far the value lies
@@ -46,7 +46,7 @@ class Factor:
     why: str
 
 
-class Missing(Frozen):
+class Missing(Frozen, frozen=True, kw_only=True):
     """A fact without a value: the reason, and what would supply it."""
 
     fact: str
@@ -54,7 +54,7 @@ class Missing(Frozen):
     remedy: str | None = None
 
 
-class TableSource(Frozen):
+class TableSource(Frozen, frozen=True, kw_only=True):
     """A table from which a fact was made; `native` is the profiler's name for it."""
 
     table: str
@@ -62,7 +62,7 @@ class TableSource(Frozen):
     columns: tuple[str, ...] = ()
 
 
-class FactSource(Frozen):
+class FactSource(Frozen, frozen=True, kw_only=True):
     """A value and where it comes from; `window_ns` is in session time, null for the whole file."""
 
     fact: str
@@ -75,7 +75,7 @@ class FactSource(Frozen):
     window_ns: tuple[int, int] | None = None
 
 
-class ScopeExplanation(Frozen):
+class ScopeExplanation(Frozen, frozen=True, kw_only=True):
     """The outcome in one scope; quiet is `close` if little was lacking, not judged if `stopped_by`
     something; it `applies` if what the rule looks at is there."""
 
@@ -98,7 +98,7 @@ class ScopeExplanation(Frozen):
     overruled_by: tuple[Related, ...] = ()
 
 
-class Explanation(Shown):
+class Explanation(Shown, frozen=True, kw_only=True):
     """Scopes in which the rule fired come first, then the nearest; `findings` are those of the rule."""
 
     schema_version: int = SCHEMA_VERSION
@@ -118,7 +118,7 @@ class Explanation(Shown):
         return ((r.text, r.kind) for s in self.scopes[:1] for r in s.reasons)
 
 
-class Replay(Frozen):
+class Replay(Frozen, frozen=True, kw_only=True):
     """Which steps were replayed, and how well the unchanged replay matches them (`error`, relative)."""
 
     steps: int
@@ -128,7 +128,7 @@ class Replay(Frozen):
     error: float
 
 
-class WhatIfReport(Shown):
+class WhatIfReport(Shown, frozen=True, kw_only=True):
     """Predicted step time after some fixes, applied in order."""
 
     schema_version: int = SCHEMA_VERSION
@@ -155,7 +155,7 @@ class WhatIfReport(Shown):
         return ((f.what_if, f"{f.step_before_ms:.3g} ms", f"{f.step_after_ms:.3g} ms") for f in self.fixes)
 
 
-class WhatIfList(Frozen):
+class WhatIfList(Frozen, frozen=True, kw_only=True):
     """The available what-ifs, as `knowledge/whatifs.yaml` describes them."""
 
     schema_version: int = 1

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
-from typing import Annotated, ClassVar, Literal, TypeVar, get_args
+from typing import ClassVar, Literal, TypeVar, get_args
 
-from msgspec import Struct, field
-from pydantic import Field
+from msgspec import UNSET, Struct, UnsetType, field
 
 Severity = Literal["info", "low", "medium", "high"]
 #: From the least to the most severe.
@@ -128,7 +127,7 @@ class Fact:
     """One value of one catalogue entry in one scope, and where it came from: the tables and columns
     read, and how it was computed.
 
-    `window` (ns) is what it was computed over; documents leave it out."""
+    `window` (ns) is what it was computed over, unset for the whole file and in documents."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
@@ -139,7 +138,12 @@ class Fact:
     tables: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     method: str = ""
-    window: Annotated[tuple[int, int] | None, Field(exclude=True)] = None
+    window: tuple[int, int] | UnsetType = UNSET
+
+
+def documented(facts: Iterable[Fact]) -> tuple[Fact, ...]:
+    """Facts as documents hold them, without their windows."""
+    return tuple(replace(f, window=UNSET) for f in facts)
 
 
 @dataclass(frozen=True, slots=True)

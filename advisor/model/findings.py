@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from msgspec import UNSET, Meta, UnsetType, field
+from msgspec.structs import asdict
 
 from advisor.model.capture import InputDevice, LedgerRow, Shown
 from advisor.model.facts import SEVERITIES as SEVERITIES
@@ -34,13 +35,13 @@ def identity(code: str, scope: Scope) -> str:
     return f"{code}@{','.join(f'{key}={value}' for key, value in parts)}"
 
 
-class Tool(Frozen):
+class Tool(Frozen, frozen=True, kw_only=True):
     name: str = "advisor"
     version: str
     engine: str
 
 
-class Input(Frozen):
+class Input(Frozen, frozen=True, kw_only=True):
     """One capture as it was read, or one rank of a job: then with its number. `serving_evidence`
     says what speaks for the serving engine, `serving_version` its release where known,
     `device_numbers` in words whose numbers device ids are, `clock` what times count from,
@@ -68,7 +69,7 @@ class Input(Frozen):
     steps: int | None = None
     step_method: str | None = None
     step_confidence: float | None = None
-    step_levels: dict[str, int] = Field(default_factory=dict)
+    step_levels: dict[str, int] = field(default_factory=dict)
     step_ms: float | None = None
     untraced_step_ms: Span | None = None
     untraced_step_from: str | None = None
@@ -87,7 +88,7 @@ class Input(Frozen):
     ledger: tuple[LedgerRow, ...] = ()
 
 
-class ConditionDoc(Frozen):
+class ConditionDoc(Frozen, frozen=True, kw_only=True):
     """One inequality of a rule with both its numbers; `value` is None if the fact is unknown."""
 
     fact: str
@@ -99,7 +100,7 @@ class ConditionDoc(Frozen):
     holds: bool | None = None
 
 
-class Impact(Frozen):
+class Impact(Frozen, frozen=True, kw_only=True):
     """The part of the budget that a cause holds. `share` (0..1) is of the analysed window and `ms` of a
     step of it (of the window without steps); if the part is `capture`, both are of the whole capture.
     `parts` are those of the budget that make up most of the share, the largest first; None if unknown."""
@@ -125,20 +126,20 @@ class Impact(Frozen):
 NO_REQUESTS, PACED = NO_WORK = "waits-for-requests", "paced-input"
 
 
-class Related(Named):
+class Related(Named, frozen=True, kw_only=True):
     """Another rule related to this one, in one scope."""
 
     scope: Scope = Scope()
     message: str = ""
 
 
-class Reference(Frozen):
+class Reference(Frozen, frozen=True, kw_only=True):
     id: str
     title: str = ""
     url: str | None = None
 
 
-class Finding(Shown):
+class Finding(Shown, frozen=True, kw_only=True):
     """A `limit` is what bounds a well-run step: no fault. `baseline` says whether a given saved diagnosis
     had the finding too, and `changed` whether it has become worse or better."""
 
@@ -148,7 +149,7 @@ class Finding(Shown):
     kind: Literal["symptom", "cause", "limit", "note"] = "cause"
     title: str
     severity: Severity
-    confidence: float = Field(ge=0.0, le=1.0)
+    confidence: Annotated[float, Meta(ge=0.0, le=1.0)]
     scope: Scope = Scope()
     message: str
     invalidates: bool = False
@@ -189,7 +190,7 @@ class Finding(Shown):
         return identity(self.code, self.scope)
 
 
-class Overruled(Named):
+class Overruled(Named, frozen=True, kw_only=True):
     by: str
     scope: Scope = Scope()
 
@@ -198,7 +199,7 @@ class Overruled(Named):
 State = Literal["in order", "close", "observed", "does not apply"]
 
 
-class Healthy(Named):
+class Healthy(Named, frozen=True, kw_only=True):
     """Examined and no finding, with the numbers that show it. Only what is `in order` is healthy: if it is
     `close`, a tenth of a threshold would make it a finding; what is `observed` is not small and no
     fault; of what `does not apply` nothing is in the capture."""
@@ -214,7 +215,7 @@ class Healthy(Named):
         return self.state != "does not apply"
 
 
-class NotEvaluated(Named):
+class NotEvaluated(Named, frozen=True, kw_only=True):
     """Not judged: facts are missing, which `flag` supplies, or a cause or fact stopped the rule. `lacks` says
     in two or three words what the recording lacks; none if nothing that can be recorded would help."""
 
@@ -226,7 +227,7 @@ class NotEvaluated(Named):
     why: str | None = None
 
 
-class Part(Frozen):
+class Part(Frozen, frozen=True, kw_only=True):
     """One part of a budget. If it holds at least 3 % of the window, `findings` are the causes that
     explain it, and `why` says why they hold no more of it, or why there are none."""
 
@@ -237,7 +238,7 @@ class Part(Frozen):
     why: str | None = None
 
 
-class Budget(Frozen):
+class Budget(Frozen, frozen=True, kw_only=True):
     """Exclusive parts of the window of one device (of one rank); they add up to the window."""
 
     device: int
@@ -252,7 +253,7 @@ class Budget(Frozen):
         return Scope(rank=self.rank, device=self.device).label()
 
 
-class StepSummary(Frozen):
+class StepSummary(Frozen, frozen=True, kw_only=True):
     """Steps of one phase, of the process with most GPU time on a device."""
 
     phase: str
@@ -264,7 +265,7 @@ class StepSummary(Frozen):
     device: int | None = None
 
 
-class Threshold(Frozen):
+class Threshold(Frozen, frozen=True, kw_only=True):
     code: str
     param: str
     value: Cell
@@ -275,7 +276,7 @@ class Threshold(Frozen):
     title: str | None = None  # of the source
 
 
-class NextTarget(Frozen):
+class NextTarget(Frozen, frozen=True, kw_only=True):
     """What to measure next, regardless of the findings: the family and kernel with most kernel time, and
     the share of collectives, whose kernels do not show why they take long."""
 
@@ -287,7 +288,7 @@ class NextTarget(Frozen):
     collectives_share: float = 0.0
 
 
-class Gone(Named):
+class Gone(Named, frozen=True, kw_only=True):
     """A finding of the baseline only; it is `gone` if its rule was judged again and did not fire."""
 
     title: str
@@ -299,7 +300,7 @@ class Gone(Named):
 Verdict = Literal["improvement", "regression", "no-change", "not-comparable"]
 
 
-class StepChange(Frozen):
+class StepChange(Frozen, frozen=True, kw_only=True):
     """The median step of the baseline and of this capture in the phase that takes most time, ms (None without
     steps), and the verdict of ``advisor compare`` on the two captures."""
 
@@ -309,7 +310,7 @@ class StepChange(Frozen):
     summary: str
 
 
-class Baseline(Frozen):
+class Baseline(Frozen, frozen=True, kw_only=True):
     """The saved diagnosis that findings and the step are compared with. `not_evaluated_before` lists new
     findings whose rule could not be judged in the baseline's capture."""
 
@@ -323,7 +324,7 @@ class Baseline(Frozen):
     step: StepChange | None = None
 
 
-class Diagnosis(Shown):
+class Diagnosis(Shown, frozen=True, kw_only=True):
     """`healthy` is in order or close to a finding; `observed` is seen and no fault; `does_not_apply` counts
     the rules of `not_applicable` that apply nowhere in the capture. `sensitivity` is null if it was not
     requested, empty if no verdict would change."""
@@ -346,14 +347,15 @@ class Diagnosis(Shown):
     steps: tuple[StepSummary, ...] = ()
     facts: tuple[Fact, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
-    tables: dict[str, Table] = Field(default_factory=dict)
+    tables: dict[str, Table] = field(default_factory=dict)
     timeline: Timeline = Timeline()
     combined: Combined | None = None
     next_target: NextTarget | None = None
     sensitivity: tuple[Flip, ...] | None = None
     work: Work | None = None
     baseline: Baseline | None = None
-    excerpts: Annotated[tuple[Excerpt, ...], Field(exclude=True, repr=False)] = ()
+    #: For pages; no part of the JSON.
+    excerpts: tuple[Excerpt, ...] | UnsetType = UNSET
 
     @property
     def ticks(self) -> tuple[Healthy, ...]:
@@ -380,6 +382,9 @@ class Diagnosis(Shown):
         """The steps of the device with most GPU time, by phase."""
         return tuple(s for s in self.steps if s.device == self.steps[0].device)
 
+    def written(self) -> Self:
+        return self.replaced(excerpts=UNSET)
+
     def frames(self) -> dict[str, Any]:
         """The tables of the diagnosis as pandas data frames (pandas is imported here)."""
         import pandas as pd
@@ -391,11 +396,11 @@ class Diagnosis(Shown):
                 {"name": f.name, "value": f.value, "unit": f.unit, **f.scope.as_dict()} for f in self.facts
             ],
             "budget": [
-                {"rank": b.rank, "device": b.device, "phase": b.phase, **p.model_dump()}
+                {"rank": b.rank, "device": b.device, "phase": b.phase, **asdict(p)}
                 for b in self.budget
                 for p in b.parts
             ],
-            "steps": [s.model_dump() for s in self.steps],
+            "steps": [asdict(s) for s in self.steps],
         }
         frames = {name: pd.DataFrame(rows) for name, rows in named.items()}
         for name, table in self.tables.items():

@@ -7,20 +7,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from pydantic import Field
+from msgspec import field
 
 from advisor.model.facts import Cell, Scope, Severity
 from advisor.model.records import Frozen
 
 
-class Named(Frozen):
+class Named(Frozen, frozen=True, kw_only=True):
     """A rule, by its code and its cause."""
 
     code: str
     cause: str
 
 
-class Span(Frozen):
+class Span(Frozen, frozen=True, kw_only=True):
     """A range of an estimate."""
 
     low: float
@@ -96,7 +96,7 @@ def saved_by(speedup: Span) -> float:
     return round(share_saved(speedup.mid), 9)
 
 
-class Joint(Frozen):
+class Joint(Frozen, frozen=True, kw_only=True):
     """The gain of the fixes of several causes of which none alone gains much: where host and device take
     about the same time, a faster one waits for the other. `traced` as of a `Gain`."""
 
@@ -107,7 +107,7 @@ class Joint(Frozen):
     traced: bool = False
 
 
-class Gain(Frozen):
+class Gain(Frozen, frozen=True, kw_only=True):
     """The gain of a fix, or the `reason` for having none. `why_more`: why it exceeds the time of its cause;
     `of`: what is timed; `traced`: it may save less than half of the middle estimate, as the capture does
     not show what tracing launches cost, or how long the gaps between graph nodes are without.
@@ -118,7 +118,7 @@ class Gain(Frozen):
     (`joint`); None if neither is so."""
 
     what_if: str | None = None
-    params: dict[str, Any] = Field(default_factory=dict)
+    params: dict[str, Any] = field(default_factory=dict)
     measure: Literal["latency", "throughput"] | None = None
     per: Literal["step", "token", "item"] | None = None
     of: Timed = "step"
@@ -143,7 +143,7 @@ class Prediction(NamedTuple):
     doubt: str | None
 
 
-class CombinedStep(Frozen):
+class CombinedStep(Frozen, frozen=True, kw_only=True):
     """One of several fixes applied in order. Times are middle estimates a step, with all fixes so far;
     `speedup` counts tokens a second once one of them improves throughput; `bound_ms` is the time that the
     GPU itself then needs, however fast the host."""
@@ -151,7 +151,7 @@ class CombinedStep(Frozen):
     code: str | None = None
     cause: str | None = None
     what_if: str
-    params: dict[str, Any] = Field(default_factory=dict)
+    params: dict[str, Any] = field(default_factory=dict)
     measure: Literal["latency", "throughput"] = "latency"
     step_before_ms: float
     step_after_ms: float
@@ -162,7 +162,7 @@ class CombinedStep(Frozen):
     note: str | None = None
 
 
-class Combined(Frozen):
+class Combined(Frozen, frozen=True, kw_only=True):
     """The gain of the top fixes together: no time is counted twice. The bound is the time that the GPU
     itself then needs: with any host no step is shorter and no speed-up larger. `of`: what is timed;
     `traced` as of a `Gain`."""
@@ -178,7 +178,7 @@ class Combined(Frozen):
     assumptions: tuple[str, ...] = ()
 
 
-class Choice(Frozen):
+class Choice(Frozen, frozen=True, kw_only=True):
     """A what-if that no finding asks for, and the share of the step that it saves."""
 
     what_if: str
@@ -187,7 +187,7 @@ class Choice(Frozen):
     speedup: Span
 
 
-class Ranking(Frozen):
+class Ranking(Frozen, frozen=True, kw_only=True):
     """The arithmetic of a finding's severity and place. `share` is `saved`, the share of the step that
     the fix saves (`after_first` of its gain where that is known, else `alone`), or without an estimate the
     share that the cause holds (`share_from` "gain" or "impact"); times the confidence it is the score.
@@ -217,7 +217,7 @@ class Ranking(Frozen):
 # --- advice ----------------------------------------------------------------------------------------
 
 
-class Option(Frozen):
+class Option(Frozen, frozen=True, kw_only=True):
     """The line of a serving engine that carries out an action."""
 
     engine: str
@@ -225,14 +225,14 @@ class Option(Frozen):
     since: str | None = None
 
 
-class Verify(Frozen):
+class Verify(Frozen, frozen=True, kw_only=True):
     fact: str
     expect: Literal["decrease", "increase", "present", "absent"]
     now: Cell = None
     unit: str = ""
 
 
-class Advice(Frozen):
+class Advice(Frozen, frozen=True, kw_only=True):
     """One recommendation of a finding; `title` is the action in a few words, `sentence` with
     object and reason, `condition` what has to hold
     for it and the capture does not show (`action` begins with it), `gain` what it would gain by itself, if
@@ -249,7 +249,7 @@ class Advice(Frozen):
     gain: Gain | None = None
 
 
-class Alternative(Frozen):
+class Alternative(Frozen, frozen=True, kw_only=True):
     """An alternative fix: `action` is its key, `gain` what it would gain, if a what-if exists, `condition` as
     of `Advice`."""
 
@@ -262,7 +262,7 @@ class Alternative(Frozen):
     options: tuple[Option, ...] = ()
 
 
-class ToDo(Named):
+class ToDo(Named, frozen=True, kw_only=True):
     """One thing to do, in a feasible order. `saved` is the share of the step that it saves alone,
     `saved_in_plan` after those before it; `because`: why it comes before a later one."""
 
@@ -273,7 +273,7 @@ class ToDo(Named):
     because: str = ""
 
 
-class Headline(Named):
+class Headline(Named, frozen=True, kw_only=True):
     """The subject of the verdict: its cause, what to `do` first, and the share of the step that the fix
     of the cause `saves` by itself; `together` is the estimate with the fixes that it requires, if any."""
 
@@ -282,7 +282,7 @@ class Headline(Named):
     together: Gain | None = None
 
 
-class FlipFact(Frozen):
+class FlipFact(Frozen, frozen=True, kw_only=True):
     """A value between a threshold and the one tried in its place."""
 
     fact: str
@@ -292,7 +292,7 @@ class FlipFact(Frozen):
     scope: Scope = Scope()
 
 
-class StateChange(Named):
+class StateChange(Named, frozen=True, kw_only=True):
     """A change of a rule's outcome: fired, quiet, overruled or not_evaluated."""
 
     scope: Scope = Scope()
@@ -300,7 +300,7 @@ class StateChange(Named):
     after: str
 
 
-class Flip(Named):
+class Flip(Named, frozen=True, kw_only=True):
     """A verdict that changes if one threshold is moved by a tenth. `first_before` and `first_after` are
     codes, present only if another finding would come first."""
 

@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from advisor.model.facts import Value
-from advisor.model.records import Frozen
+from advisor.model.records import FileModel
 
 ThresholdValue = Value | tuple[str, ...]
 
@@ -76,7 +76,7 @@ ParamName = Annotated[
 ]
 
 
-class Strict(Frozen):
+class Strict(FileModel):
     """No coercion: "no" is not false and 1.10 is not a text."""
 
     model_config = ConfigDict(strict=True)

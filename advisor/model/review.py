@@ -16,7 +16,7 @@ from advisor.model.records import Frozen
 DECISIONS = ("accept", "reject", "defer", "done", "needs data")
 
 
-class Choice(Frozen):
+class Choice(Frozen, frozen=True, kw_only=True):
     """A decision about one recommendation of a finding; `advice` is its id."""
 
     advice: str
@@ -25,7 +25,7 @@ class Choice(Frozen):
     decision: str = ""
 
 
-class Decision(Frozen):
+class Decision(Frozen, frozen=True, kw_only=True):
     """A finding with the decision about it; `finding` is its code and scope, the same in every capture of
     the same kind. `ms` is what it holds of a step. `closed`: it was already gone, and is listed with its
     earlier decision."""
@@ -55,7 +55,7 @@ class Decision(Frozen):
         return bool(self.decision or self.owner or self.due or self.comment or self.recommendations)
 
 
-class SignOff(Frozen):
+class SignOff(Frozen, frozen=True, kw_only=True):
     """A question of the checklist with its answer and who signed it. `measured` is the capture's answer;
     if that is the answer, nobody has to sign it."""
 
@@ -68,14 +68,14 @@ class SignOff(Frozen):
     signed_on: str | None = None
 
 
-class CellProblem(Frozen):
+class CellProblem(Frozen, frozen=True, kw_only=True):
     """A cell that could not be understood: `Findings!H7`, or a sheet."""
 
     cell: str
     text: str
 
 
-class Review(Frozen):
+class Review(Frozen, frozen=True, kw_only=True):
     """`names` and `day`: who met when. `problems`: parts left out of the decisions and answers."""
 
     schema_version: int = SCHEMA_VERSION
@@ -100,14 +100,14 @@ State = Literal["new", "worse", "better", "same", "closed", "unknown"]
 SETTLED = ("done", "reject")
 
 
-class Suppression(Frozen):
+class Suppression(Frozen, frozen=True, kw_only=True):
     """A finding that fails no gate until a day, and why."""
 
     reason: str
     until: str
 
 
-class Tracked(Frozen):
+class Tracked(Frozen, frozen=True, kw_only=True):
     """A finding in the latest recorded capture, or the latest that had it. `unknown`: the latest capture
     could not answer. `share` is of the step or the window and `ms` of a step, `was` and `was_ms` the same in
     the capture before. `reopened` is the decision that was undone because the finding got worse. Days are
@@ -143,7 +143,7 @@ class Tracked(Frozen):
         return self.suppressed is not None and day <= self.suppressed.until
 
 
-class Meeting(Frozen):
+class Meeting(Frozen, frozen=True, kw_only=True):
     """One capture that was recorded."""
 
     day: str
@@ -152,7 +152,7 @@ class Meeting(Frozen):
     names: tuple[str, ...] = ()
 
 
-class History(Frozen):
+class History(Frozen, frozen=True, kw_only=True):
     """The latest meeting comes last."""
 
     schema_version: int = SCHEMA_VERSION
@@ -180,7 +180,7 @@ WORDS: dict[str, str] = {"yes": "yes", "no": "no", "not_applicable": "not applic
 AUTOMATIC = "the capture"
 
 
-class CheckEntry(Frozen):
+class CheckEntry(Frozen, frozen=True, kw_only=True):
     """One question, of one of the eight `step`s or none. `by` says who answered; `proof` is the capture's
     evidence, `measured` its answer where a person has answered otherwise."""
 
@@ -205,7 +205,7 @@ class CheckEntry(Frozen):
         return self.answer in (None, "later")
 
 
-class Checklist(Frozen):
+class Checklist(Frozen, frozen=True, kw_only=True):
     """`captures` are the files whose facts answered; `stages` are the titles of the parts."""
 
     schema_version: int = SCHEMA_VERSION

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from msgspec import field
 
 from advisor.model.capture import Shown
 from advisor.model.comparison import Comparison, GainCheck
@@ -22,7 +22,7 @@ OUTCOMES: dict[str, Literal["kept", "missed"]] = {
 }
 
 
-class Promise(Named):
+class Promise(Named, frozen=True, kw_only=True):
     """What a fix that was applied was to make of the step, and the step measured, both without the profiler,
     in milliseconds."""
 
@@ -54,7 +54,7 @@ def promises(checks: Sequence[GainCheck]) -> tuple[Promise, ...]:
     return tuple(found)
 
 
-class Pass(Frozen):
+class Pass(Frozen, frozen=True, kw_only=True):
     """A further pass: the options that it `added`, the codes of the rules that waited for it, and those of
     them that it `decided`."""
 
@@ -63,7 +63,7 @@ class Pass(Frozen):
     decided: tuple[str, ...] = ()
 
 
-class Run(Frozen):
+class Run(Frozen, frozen=True, kw_only=True):
     """One run. `options` are those of the recorder as they were used, `variables` the plan's; `exit_code` is
     of the command, null where the recording ended it; `stopped` says why a recording ended early, `notes`
     what was done otherwise than planned; `captures` are names in its folder. `commit` and `dirty` are of
@@ -80,10 +80,10 @@ class Run(Frozen):
     goal: str
     recorder: Literal["nsys", "torch", "server"] = "nsys"
     serving_engine: str
-    request: dict[str, str | int | bool] = Field(default_factory=dict)
+    request: dict[str, str | int | bool] = field(default_factory=dict)
     options: tuple[str, ...] = ()
-    variables: dict[str, str] = Field(default_factory=dict)
-    versions: dict[str, str] = Field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
     at_most: int | None = None
     commit: str | None = None
     dirty: bool | None = None
@@ -103,7 +103,7 @@ class Run(Frozen):
     seal: str | None = None
 
 
-class RunList(Frozen):
+class RunList(Frozen, frozen=True, kw_only=True):
     """The runs of a folder, the oldest first."""
 
     schema_version: int = SCHEMA_VERSION
@@ -111,7 +111,7 @@ class RunList(Frozen):
     runs: tuple[Run, ...]
 
 
-class RunReport(Frozen):
+class RunReport(Frozen, frozen=True, kw_only=True):
     """A run with its diagnoses."""
 
     schema_version: int = SCHEMA_VERSION
@@ -119,7 +119,7 @@ class RunReport(Frozen):
     diagnoses: tuple[Diagnosis, ...]
 
 
-class Again(Shown):
+class Again(Shown, frozen=True, kw_only=True):
     """A run repeated after a change: the promises of the run before it and what became of them, the whole
     comparison, the verdict on what to do next, and the steps of all runs until now."""
 
@@ -132,6 +132,9 @@ class Again(Shown):
     next: str
     history: tuple[Run, ...] = ()
 
+    def written(self) -> Self:
+        return self.replaced(comparison=self.comparison.written())
+
     def _sentence(self) -> str:
         return self.comparison.summary
 
@@ -139,7 +142,7 @@ class Again(Shown):
         return ((p.outcome, p.cause, p.promised_ms.mid, p.measured_ms.mid) for p in self.promises)
 
 
-class Score(Frozen):
+class Score(Frozen, frozen=True, kw_only=True):
     """The promises of one what-if: how many were kept, and the middle of measured over promised steps."""
 
     what_if: str
@@ -148,7 +151,7 @@ class Score(Frozen):
     ratio: float
 
 
-class Scores(Frozen):
+class Scores(Frozen, frozen=True, kw_only=True):
     """The calibration of a user's own runs: names of what-ifs and numbers, nothing of the runs."""
 
     schema_version: int = SCHEMA_VERSION

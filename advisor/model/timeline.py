@@ -6,7 +6,7 @@ from advisor.model.facts import Interval
 from advisor.model.records import Frozen
 
 
-class Lane(Frozen):
+class Lane(Frozen, frozen=True, kw_only=True):
     """One row of the overview timeline: `values` per bin, 0..1 unless `unit` says otherwise."""
 
     name: str
@@ -15,7 +15,7 @@ class Lane(Frozen):
     values: tuple[float | None, ...]
 
 
-class Timeline(Frozen):
+class Timeline(Frozen, frozen=True, kw_only=True):
     start_ns: int = 0
     bin_ns: int = 0
     lanes: tuple[Lane, ...] = ()

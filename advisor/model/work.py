@@ -7,9 +7,7 @@ a stretch of its timeline that pages draw.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
-
-from pydantic import model_validator
+from typing import NamedTuple
 
 from advisor.model.records import Frozen
 
@@ -80,7 +78,7 @@ MAX_SAMPLES = 2_000
 MAX_KERNELS = 200
 
 
-class KernelName(Frozen):
+class KernelName(Frozen, frozen=True, kw_only=True):
     """A kernel of the capture; the rows of a phase point to it by position."""
 
     name: str
@@ -88,7 +86,7 @@ class KernelName(Frozen):
     family: str
 
 
-class KernelWork(Frozen):
+class KernelWork(Frozen, frozen=True, kw_only=True):
     """One kernel in the steps of one phase: means over the steps."""
 
     kernel: int
@@ -100,7 +98,7 @@ class KernelWork(Frozen):
     blocks_max: int
 
 
-class PhaseWork(Frozen):
+class PhaseWork(Frozen, frozen=True, kw_only=True):
     """The steps of one phase. `steps` is 0 if no steps were found: then there is one phase, the whole
     window, and "a step" means the window.
 
@@ -121,7 +119,7 @@ class PhaseWork(Frozen):
     tokens: float | None = None
 
 
-class Work(Frozen):
+class Work(Frozen, frozen=True, kw_only=True):
     """Machine and options of a run, its kernels, and its steps by phase."""
 
     gpus: tuple[str, ...] = ()
@@ -135,8 +133,6 @@ class Work(Frozen):
     kernels: tuple[KernelName, ...] = ()
     phases: tuple[PhaseWork, ...] = ()
 
-    @model_validator(mode="after")
-    def _named(self) -> Self:
+    def __post_init__(self) -> None:
         if not all(0 <= k.kernel < len(self.kernels) for phase in self.phases for k in phase.kernels):
             raise ValueError("a phase runs a kernel that is not listed")
-        return self

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, field
 
 from advisor.compare.before_after import compare as build
 from advisor.compare.change_facts import RuleOptions
@@ -80,7 +80,7 @@ def compare(
         for name, given in (("before", before), ("after", after))
     )
     made = build(one, other, _rules(chosen))
-    return made.replaced(sketch=sketch(one, other)) if chosen.drawn else made
+    return made.replaced(sketch=sketch(one, other) or UNSET) if chosen.drawn else made
 
 
 def context(

@@ -31,7 +31,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.load import logged_step_ns
 from advisor.metrics.phases import step_times
 from advisor.metrics.selection import Selection, parse_time
-from advisor.model.facts import FactBase, Scope, Subject
+from advisor.model.facts import FactBase, Scope, Subject, documented
 from advisor.model.findings import Diagnosis, Finding, Timeline, Tool
 from advisor.model.options import Options as Options
 from advisor.model.tasks import run_tasks
@@ -253,7 +253,7 @@ def assemble(done: Analysed, of_job: bool = False) -> Diagnosis:
         ),
         budget=budget,
         steps=document.steps(analysis),
-        facts=tuple(facts),
+        facts=documented(facts),
         thresholds=with_sources(found.thresholds),
         tables=tables,
         timeline=timeline,

@@ -181,7 +181,7 @@ def _sources(
                 m.TableSource(table=t, native=native.get(t), columns=tuple(columns.get(t, ())))
                 for t in fact.tables
             ),
-            window_ns=fact.window,
+            window_ns=fact.window or None,
         )
 
 

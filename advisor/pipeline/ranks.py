@@ -27,7 +27,7 @@ from advisor.knowledge.engine_signs import ServingEngine
 from advisor.knowledge.files import with_sources
 from advisor.metrics.intervals import Coverage, union
 from advisor.model import findings as m
-from advisor.model.facts import TRACE, Scope
+from advisor.model.facts import TRACE, Scope, documented
 from advisor.model.gain import Choice
 from advisor.pipeline import document
 from advisor.pipeline.diagnose import Analysed, Options, analyse, assemble, name_of_unread, program_about
@@ -215,7 +215,7 @@ def _document(job: Job, program: Program, lost: Sequence[tuple[int | None, Path,
         not_evaluated=_with_remedies(job),
         budget=budget,
         steps=_steps(diagnoses),
-        facts=tuple(job.facts),
+        facts=documented(job.facts),
         thresholds=with_sources(job.thresholds),
         tables=shown | {"ranks": rank_table(job.waits, budget, overlaps)},
         timeline=_timeline(job.waits),

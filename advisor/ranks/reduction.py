@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import asdict, replace
 
 from advisor.facts.catalog import CATALOGUE
@@ -101,7 +101,7 @@ def whole_fact(
     """A bare value with its catalogue entry."""
     spec = CATALOGUE[name]
     read, columns = spec.sources(frozenset(tables))
-    over = window if spec.windowed else None
+    over = window if spec.windowed and window else UNSET
     return Fact(name, value, spec.unit, scope, read, columns, spec.how, over)
 
 

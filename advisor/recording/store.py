@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pydantic import ValidationError
+from msgspec import ValidationError
 
 from advisor.errors import InputError, near
 from advisor.locks import InUse, locked

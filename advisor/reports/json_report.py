@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import cast
-
-from pydantic_core import PydanticSerializationError
+from typing import Self, cast
 
 from advisor.model.findings import SCHEMA_VERSION, Diagnosis
-from advisor.model.records import Frozen
+from advisor.model.records import FileModel, Frozen
 from advisor.reports.blocks import Report
 from advisor.reports.output_file import escaped
 
 
-class Diagnoses(Frozen):
+class Diagnoses(Frozen, frozen=True, kw_only=True):
     """Several independent captures."""
 
     schema_version: int = SCHEMA_VERSION
     diagnoses: tuple[Diagnosis, ...]
+
+    def written(self) -> Self:
+        return self.replaced(diagnoses=tuple(d.written() for d in self.diagnoses))
 
 
 def document(report: Report) -> bytes:
@@ -26,7 +27,7 @@ def document(report: Report) -> bytes:
     if all(isinstance(d, Diagnosis) for d in report.documents):
         return render(cast("Sequence[Diagnosis]", report.documents), report.many)
     if report.many:
-        whole = [d.model_dump(mode="json", warnings=False) for d in report.documents]
+        whole = [json.loads(d.model_dump_json()) for d in report.documents]
         return _bytes(json.dumps(whole, indent=2, ensure_ascii=False))
     return document_bytes(report.documents[0])
 
@@ -37,14 +38,9 @@ def render(diagnoses: Sequence[Diagnosis], many: bool = False) -> bytes:
     return document_bytes(diagnoses[0] if single else Diagnoses(diagnoses=tuple(diagnoses)))
 
 
-def document_bytes(document: Frozen) -> bytes:
+def document_bytes(document: Frozen | FileModel) -> bytes:
     """Any document as JSON."""
-    try:
-        text = document.model_dump_json(indent=2, warnings=False)
-    except PydanticSerializationError:
-        # A file name that is not UTF-8 holds surrogates; JSON can carry them as \udcXX.
-        text = json.dumps(document.model_dump(), indent=2, ensure_ascii=False)
-    return _bytes(text)
+    return _bytes(document.model_dump_json(indent=2))
 
 
 def _bytes(text: str) -> bytes:

@@ -17,7 +17,7 @@ from advisor.reports.layout import GLUE
 from advisor.reports.phrases import header_input, remedy_text
 
 
-class FactList(Frozen):
+class FactList(Frozen, frozen=True, kw_only=True):
     """The facts that rules may use."""
 
     schema_version: int = 1
@@ -30,7 +30,7 @@ class FactList(Frozen):
         return cls(facts=tuple({key: getattr(spec, key) for key in keys} for spec in specs))
 
 
-class FactValues(Frozen):
+class FactValues(Frozen, frozen=True, kw_only=True):
     """Facts with their values in a capture."""
 
     schema_version: int = 1
@@ -76,7 +76,7 @@ def whatifs(listed: WhatIfList) -> Iterator[Block]:
         yield Item(spec["title"] + note, code=name, notes=(spec["changes"], *params))
 
 
-class BaselineEntry(Frozen):
+class BaselineEntry(Frozen, frozen=True, kw_only=True):
     """One diagnosis of a baseline in short."""
 
     captures: tuple[str, ...]
@@ -84,7 +84,7 @@ class BaselineEntry(Frozen):
     verdict: str
 
 
-class SavedBaseline(Frozen):
+class SavedBaseline(Frozen, frozen=True, kw_only=True):
     """The baseline saved under a name; `fault` says why a file cannot be read."""
 
     name: str
@@ -92,7 +92,7 @@ class SavedBaseline(Frozen):
     fault: str = ""
 
 
-class BaselineList(Frozen):
+class BaselineList(Frozen, frozen=True, kw_only=True):
     """The baselines of a folder."""
 
     schema_version: int = 1

@@ -266,7 +266,7 @@ def csv_text(tables: Sequence[StatsTable], timeunit: str = "nsec", raw: bool = F
     return "\n".join(parts)
 
 
-class Tables(Frozen):
+class Tables(Frozen, frozen=True, kw_only=True):
     """The document of `advisor stats`; the keys of a row are the headings of the CSV."""
 
     schema_version: int = SCHEMA_VERSION

@@ -235,8 +235,8 @@ def test_cost_and_release_of_an_option_are_data(monkeypatch: pytest.MonkeyPatch)
         "--trace=osrt": {"cost": 3},
         "--trace=python-gil": {"since": "2024.2"},
     }
-    flags = [f.model_copy(update=changes.get(f.flag, {})) for f in known.flags]
-    monkeypatch.setattr(nsys_options, "capture_knowledge", lambda: known.model_copy(update={"flags": flags}))
+    flags = [f.replaced(**changes.get(f.flag, {})) for f in known.flags]
+    monkeypatch.setattr(nsys_options, "capture_knowledge", lambda: known.replaced(flags=flags))
     needs = blocked(AAA101=OSRT, AAA102=GIL)
     found = made(needs, release=(2023, 4))
     assert codes(found.left_out[0].rules) == ["AAA101"]

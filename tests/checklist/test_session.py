@@ -260,9 +260,7 @@ def test_saving_is_all_or_nothing(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(os, "replace", stopped)
-    changed = measured.model_copy(
-        update={"entries": tuple(answered(e, Reply("no")) for e in measured.entries)}
-    )
+    changed = measured.replaced(entries=tuple(answered(e, Reply("no")) for e in measured.entries))
     with pytest.raises(KeyboardInterrupt):
         session.save(place, changed)
     assert place.read_bytes() == before

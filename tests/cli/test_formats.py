@@ -31,7 +31,7 @@ MARKS = {
 def old(tmp_path: Path) -> Path:
     """A saved diagnosis without the first finding of the sample."""
     path = tmp_path / "old.json"
-    known = DIAGNOSIS.model_copy(update={"findings": DIAGNOSIS.findings[1:]})
+    known = DIAGNOSIS.replaced(findings=DIAGNOSIS.findings[1:])
     path.write_bytes(json_report.render([known]))
     return path
 
@@ -149,8 +149,8 @@ def test_the_baseline_in_json(run: Run, old: Path, capsys: pytest.CaptureFixture
 
 
 def test_what_is_gone(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    extra = DIAGNOSIS.findings[1].model_copy(update={"code": "SYN101", "cause": "blocking-sync"})
-    more = DIAGNOSIS.model_copy(update={"findings": (*DIAGNOSIS.findings, extra)})
+    extra = DIAGNOSIS.findings[1].replaced(code="SYN101", cause="blocking-sync")
+    more = DIAGNOSIS.replaced(findings=(*DIAGNOSIS.findings, extra))
     (tmp_path / "old.json").write_bytes(json_report.render([more]))
     assert run("a.sqlite", "--baseline", "old.json", "-q") == 0
     shown = capsys.readouterr().out
@@ -211,9 +211,9 @@ def test_what_has_become_worse_fails_where_that_is_asked(
 ) -> None:
     """`before`: so much of its ms a step the finding held."""
     first = DIAGNOSIS.findings[0]
-    impact = first.impact.model_copy(update={"ms": first.impact.ms * before})
-    first = first.model_copy(update={"impact": impact})
-    old = DIAGNOSIS.model_copy(update={"findings": (first, *DIAGNOSIS.findings[1:])})
+    impact = first.impact.replaced(ms=first.impact.ms * before)
+    first = first.replaced(impact=impact)
+    old = DIAGNOSIS.replaced(findings=(first, *DIAGNOSIS.findings[1:]))
     (tmp_path / "old.json").write_bytes(json_report.render([old]))
     assert run("a.sqlite", "--baseline", "old.json", "--fail-on-new", "-q") == 0
     assert run("a.sqlite", "--baseline", "old.json", "--fail-on-worse") == code
@@ -226,11 +226,11 @@ def test_what_has_become_worse_fails_where_that_is_asked(
 def test_new_ones_count_from_medium(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, severity: str, code: int
 ) -> None:
-    first = DIAGNOSIS.findings[0].model_copy(update={"severity": severity})
-    changed = DIAGNOSIS.model_copy(update={"findings": (first,)})
+    first = DIAGNOSIS.findings[0].replaced(severity=severity)
+    changed = DIAGNOSIS.replaced(findings=(first,))
     monkeypatch.setattr("advisor.pipeline.inputs.diagnose", lambda *_, **__: changed)
     empty = tmp_path / "empty.json"
-    empty.write_bytes(json_report.render([DIAGNOSIS.model_copy(update={"findings": ()})]))
+    empty.write_bytes(json_report.render([DIAGNOSIS.replaced(findings=())]))
     assert run("a.sqlite", "--baseline", empty, "--fail-on-new", "-q") == code
 
 

@@ -128,8 +128,8 @@ def with_times(diagnosis: Diagnosis, times: dict[str, list[float]]) -> Diagnosis
     """The diagnosis with other step times, as if only those steps had been recorded."""
     assert diagnosis.work is not None
     phases = tuple(
-        p.model_copy(update={"times_ms": tuple(times[p.phase]), "steps": len(times[p.phase])})
+        p.replaced(times_ms=tuple(times[p.phase]), steps=len(times[p.phase]))
         for p in diagnosis.work.phases
         if times.get(p.phase)
     )
-    return diagnosis.model_copy(update={"work": diagnosis.work.model_copy(update={"phases": phases})})
+    return diagnosis.replaced(work=diagnosis.work.replaced(phases=phases))

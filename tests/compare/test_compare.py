@@ -205,18 +205,17 @@ def in_pairs(d: Diagnosis) -> Diagnosis:
 
     def phase(p: PhaseWork) -> PhaseWork:
         times = tuple(a + b for a, b in zip(p.times_ms[::2], p.times_ms[1::2], strict=False))
-        kernels = tuple(k.model_copy(update=twice(k, "calls", "ms")) for k in p.kernels)
+        kernels = tuple(k.replaced(**twice(k, "calls", "ms")) for k in p.kernels)
         own = twice(p, "layers", "attention", "matmul", "kernel_calls", "kernel_ms")
         update = {"steps": p.steps // 2, "times_ms": times, "kernels": kernels, **own}
-        return p.model_copy(update=update)
+        return p.replaced(**update)
 
     assert d.work is not None
     steps = tuple(
-        s.model_copy(update={"count": s.count // 2, **twice(s, "median_ms", "mean_ms", "p99_ms")})
-        for s in d.steps
+        s.replaced(count=s.count // 2, **twice(s, "median_ms", "mean_ms", "p99_ms")) for s in d.steps
     )
-    work = d.work.model_copy(update={"phases": tuple(phase(p) for p in d.work.phases)})
-    return d.model_copy(update={"steps": steps, "work": work})
+    work = d.work.replaced(phases=tuple(phase(p) for p in d.work.phases))
+    return d.replaced(steps=steps, work=work)
 
 
 @pytest.mark.parametrize("swapped", [False, True])
@@ -336,7 +335,7 @@ def test_each_check_has_a_score_and_a_reason(
     base: Diagnosis, work: dict[str, Any], check: str, score: float, said: str
 ) -> None:
     assert base.work is not None
-    other = base.model_copy(update={"work": base.work.model_copy(update=work)})
+    other = base.replaced(work=base.work.replaced(**work))
     found = compare(side("before", base), side("after", other))
     (reason,) = [r for r in found.comparability.reasons if r.state == "differs"]
     assert (reason.check, reason.score) == (check, score)
@@ -701,12 +700,10 @@ def mended(before: Diagnosis, ms: float, untraced: float = 1.0) -> Diagnosis:
     moved = {"launch.idle_ratio": 0.0, "launch.calls_per_step": 1.0}
     own = ms * untraced
     steps = {"step_ms": ms, "untraced_step_ms": Span(low=own, mid=own, high=own)}
-    return with_times(before, {phase.phase: [t * ms / mean for t in phase.times_ms]}).model_copy(
-        update={
-            "inputs": tuple(i.model_copy(update=steps) for i in before.inputs),
-            "findings": tuple(f for f in before.findings if f.cause != "launch-bound"),
-            "facts": tuple(replace(f, value=moved[f.name]) if f.name in moved else f for f in before.facts),
-        }
+    return with_times(before, {phase.phase: [t * ms / mean for t in phase.times_ms]}).replaced(
+        inputs=tuple(i.replaced(**steps) for i in before.inputs),
+        findings=tuple(f for f in before.findings if f.cause != "launch-bound"),
+        facts=tuple(replace(f, value=moved[f.name]) if f.name in moved else f for f in before.facts),
     )
 
 

@@ -182,7 +182,7 @@ def test_sarif_never_passes_for_clean_where_nothing_could_be_compared(documents:
         (result,) = run_of(documents[kind])["results"]
         assert (result["ruleId"], result["level"]) == ("CMP106", "error")
     # Rules of one's own may leave a phase unjudged.
-    run = run_of(documents["no phase in common"].model_copy(update={"findings": ()}))
+    run = run_of(documents["no phase in common"].replaced(findings=()))
     assert not run["results"]
     (call,) = run["invocations"]
     assert not call["executionSuccessful"]
@@ -222,8 +222,8 @@ def test_junit_is_well_formed_whatever_a_capture_is_called(documents: dict[str, 
     document = documents["comparison"]
     assert isinstance(document, Comparison)
     odd = "kernel \ufffe\x00"
-    phases = tuple(p.model_copy(update={"phase": odd, "why": odd}) for p in document.phases)
-    made = document.model_copy(update={"summary": odd, "phases": phases})
+    phases = tuple(p.replaced(phase=odd, why=odd) for p in document.phases)
+    made = document.replaced(summary=odd, phases=phases)
     Xml.fromstring(junit(report(made)))
 
 

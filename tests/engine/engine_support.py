@@ -174,8 +174,8 @@ def random_rules(
         for i, one in enumerate(made):
             later = [m.cause for m in made[i + 1 :] if m.kind == "cause"]
             if later and rng.random() < 0.3:
-                then_ = one.then.model_copy(update={"overrules": (rng.choice(later),)})
-                made[i] = one.model_copy(update={"then": then_})
+                then_ = one.then.replaced(overrules=(rng.choice(later),))
+                made[i] = one.replaced(then=then_)
     return rules(*made)
 
 

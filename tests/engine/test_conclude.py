@@ -55,12 +55,12 @@ def test_folding_goes_to_the_same_or_a_narrower_scope_only() -> None:
     facts = base({"f.idle": 0.3, "f.sync": 0.01})
     put(facts, {"f.idle": 0.4, "f.sync": 0.2}, DECODE)
     put(facts, {"f.idle": 0.2}, Scope(device=1))
-    narrow = IDLE.model_copy(update={"scope": "phase"})
+    narrow = IDLE.replaced(scope="phase")
     facts.facts["f.sync", DEV] = facts.facts["f.sync", DECODE]
     wide_cause = concluded(facts, narrow, SYNC)
     assert codes(wide_cause) == ["SYN101"]
     assert wide_cause.findings[0].explains[0].scope.phase == "decode"
-    narrow_cause = concluded(facts, IDLE, SYNC.model_copy(update={"scope": "phase"}))
+    narrow_cause = concluded(facts, IDLE, SYNC.replaced(scope="phase"))
     assert sorted(codes(narrow_cause)) == ["SYN101", "UTL100", "UTL100"]
 
 
@@ -264,7 +264,7 @@ def test_a_wide_range_and_what_tracing_may_explain_lower_it() -> None:
     assert sure.confidence == pytest.approx(0.8 * 0.96 * 0.95, abs=5e-4)
     assert sure.ranking is not None
     assert sure.ranking.confidence == sure.confidence
-    assert as_sure(one.model_copy(update={"gain": None})).confidence == 0.8
+    assert as_sure(one.replaced(gain=None)).confidence == 0.8
 
 
 # --- order -----------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ def test_by_share_times_confidence() -> None:
 def test_the_badges_never_contradict_the_order() -> None:
     """A doubt holds a fix that saves 60 % at medium: after a high one of 25 %, before a medium one
     of 15 %."""
-    held = capped("ABC101", 0.0, "medium").model_copy(update={"gain": latency(2.5)})
+    held = capped("ABC101", 0.0, "medium").replaced(gain=latency(2.5))
     assert order(held, estimated("ABC102", 0.25), estimated("ABC103", 0.15)) == ["ABC102", "ABC101", "ABC103"]
 
 
@@ -328,8 +328,8 @@ def test_a_required_fix_stands_before_the_one_that_needs_it() -> None:
     assert order(graphs, pool, requires={"LCH101": "churn"}) == ["ALC101", "LCH101"]
     small = estimated("ALC101", 0.05, cause="churn")  # of another severity: "do" has it first
     assert order(graphs, small, requires={"LCH101": "churn"}) == ["LCH101", "ALC101"]
-    elsewhere = pool.model_copy(update={"scope": Scope(device=1)})
-    here = graphs.model_copy(update={"scope": Scope(device=0)})
+    elsewhere = pool.replaced(scope=Scope(device=1))
+    here = graphs.replaced(scope=Scope(device=0))
     assert order(here, elsewhere, requires={"LCH101": "churn"}) == ["LCH101", "ALC101"]
 
 
@@ -637,9 +637,7 @@ def test_healthy_only_when_all_is_known() -> None:
 
 
 def test_a_guard_that_holds_is_no_good_health() -> None:
-    guarded = FULL.model_copy(
-        update={"unless": rule("ABC100", "x", [ge("f.a", 1)], unless=[ge("f.g", 1)]).unless}
-    )
+    guarded = FULL.replaced(unless=rule("ABC100", "x", [ge("f.a", 1)], unless=[ge("f.g", 1)]).unless)
     bad = {"sync.idle_ratio": 0.31, "f.g": 1}
     found = concluded(base(bad), guarded)
     assert (found.findings, found.healthy) == ((), ())

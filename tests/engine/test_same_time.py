@@ -41,7 +41,7 @@ def left(*findings: Finding, holds: bool = True) -> list[tuple[str, list[str]]]:
 
 def test_the_one_that_stays_offers_the_alternatives_of_both() -> None:
     stays, goes = (
-        f.model_copy(update={"alternatives": (Alternative(action=f"other-{f.code}", text=""),)})
+        f.replaced(alternatives=(Alternative(action=f"other-{f.code}", text=""),))
         for f in (finding("LCH103", 0.5), finding("UTL110", 0.5))
     )
     (found,) = without_repeats([stays, goes], RULES, lambda *_: True)

@@ -80,7 +80,7 @@ def test_it_says_which_finding_would_come_first() -> None:
 def test_what_hangs_on_a_verdict_flips_with_it() -> None:
     near = watched("ABC101", "near", "f.a", 0.2)
     ruled = rule("ABC102", "ruled", [ge("f.b", 1)])
-    near = near.model_copy(update={"then": near.then.model_copy(update={"overrules": ("ruled",)})})
+    near = near.replaced(then=near.then.replaced(overrules=("ruled",)))
     (flip,) = flips({"f.a": 0.21, "f.b": 1}, near, ruled)
     assert {(c.code, c.before, c.after) for c in flip.changes} == {
         ("ABC101", "fired", "quiet"),
@@ -133,9 +133,7 @@ def test_only_the_values_of_the_moved_comparison_are_named() -> None:
 def test_truth_and_texts_have_no_tenth() -> None:
     for limit, value in ((True, True), ("a", "a")):
         spec = watched("ABC101", "near", "f.a", limit)
-        spec = spec.model_copy(
-            update={"when": rule("ABC101", "x", [{"fact": "f.a", "op": "eq", "param": "limit"}]).when}
-        )
+        spec = spec.replaced(when=rule("ABC101", "x", [{"fact": "f.a", "op": "eq", "param": "limit"}]).when)
         assert flips({"f.a": value}, spec) == ()
 
 

@@ -114,8 +114,8 @@ def test_near_one_threshold_and_far_from_another_is_not_close() -> None:
 
 
 def test_what_a_guard_stopped_is_no_tick() -> None:
-    guarded = REPLAY.model_copy(
-        update={"unless": rule("ABC102", "x", [ge("f.x", 0)], unless=[ge("f.hidden", 0.01)]).unless}
+    guarded = REPLAY.replaced(
+        unless=rule("ABC102", "x", [ge("f.x", 0)], unless=[ge("f.hidden", 0.01)]).unless
     )
     found = concluded({"f.replay": 0.3, "f.hidden": 0.5}, guarded)
     assert not found.healthy
@@ -126,7 +126,7 @@ def test_what_a_guard_stopped_is_no_tick() -> None:
 
 
 def test_what_is_overruled_is_not_judged() -> None:
-    ruler = GAP.model_copy(update={"then": Then(overrules=("replay-gaps",))})
+    ruler = GAP.replaced(then=Then(overrules=("replay-gaps",)))
     found = concluded({"f.gap": 0.3, "f.replay": 0.3}, ruler, REPLAY)
     assert [(n.code, n.stopped_by) for n in found.not_evaluated] == [("LCH104", "host-gap")]
     assert [o.code for o in found.overruled] == ["LCH104"]

@@ -223,7 +223,7 @@ def test_both_engines_explain_alike(script: Path) -> None:
         advisor.explain(script, "LCH101", Options(engine=e))  # type: ignore[arg-type]
         for e in (None, "python")
     )
-    assert durable.model_copy(update={"tool": plain.tool}) == plain
+    assert durable.replaced(tool=plain.tool) == plain
 
 
 def test_an_unknown_name_is_told_before_the_capture_is_read() -> None:

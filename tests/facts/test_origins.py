@@ -89,7 +89,7 @@ def test_a_window_is_named_only_where_the_fact_is_over_it() -> None:
     assert idle is not None
     assert count is not None
     assert idle.window == window
-    assert count.window is None
+    assert not count.window
     assert CATALOGUE["capture.overhead_idle_ratio"].windowed
 
 

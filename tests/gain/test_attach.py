@@ -49,7 +49,7 @@ def gains(export: Export, folder: Path) -> Gains:
 def test_alternatives_have_estimates_of_their_own(tmp_path: Path) -> None:
     asked = (Gain(what_if="remove_host_gap"), Gain(what_if="fp8_kv_cache"), None)
     ways = tuple(Alternative(action="do-this", text="Do this", gain=gain) for gain in asked)
-    one = finding("LCH101").model_copy(update={"alternatives": ways})
+    one = finding("LCH101").replaced(alternatives=ways)
     (found,) = gains(scenes.waiting(), tmp_path).with_gains([one])
     wins, unknown, unasked = (way.gain for way in found.alternatives)
     assert wins is not None
@@ -63,7 +63,7 @@ def test_alternatives_have_estimates_of_their_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("held", "told"), [(0.15, True), (0.60, False)])
 def test_a_fix_that_wins_more_than_its_cause_holds_says_why(tmp_path: Path, held: float, told: bool) -> None:
     """Kernels of 3 us, one each 20 us, hold 15 % of the step; fused, half of their launches go, too."""
-    one = finding("KRN105").model_copy(update={"impact": Impact(share=held, part="compute")})
+    one = finding("KRN105").replaced(impact=Impact(share=held, part="compute"))
     (found,) = gains(scenes.eager(kernel=scenes.ADD), tmp_path).with_gains([one])
     assert found.gain is not None
     assert found.gain.speedup is not None
@@ -93,7 +93,7 @@ def test_an_estimate_or_a_reason(tmp_path: Path) -> None:
 
 
 def test_a_rule_that_names_no_known_what_if(tmp_path: Path) -> None:
-    wrong = finding("HST101").model_copy(update={"gain": Gain(what_if="magic")})
+    wrong = finding("HST101").replaced(gain=Gain(what_if="magic"))
     (one,) = gains(scenes.waiting(), tmp_path).with_gains([wrong])
     assert one.gain is not None
     assert "unknown what-if 'magic'" in (one.gain.reason or "")
@@ -111,7 +111,7 @@ def test_a_capture_without_gpu_work_says_so(tmp_path: Path) -> None:
 def held(code: str, share: float) -> Finding:
     advice = Advice(id="r1", action="do-this")
     impact = Impact(share=share, part="compute")
-    return finding(code).model_copy(update={"impact": impact, "recommendations": (advice,)})
+    return finding(code).replaced(impact=impact, recommendations=(advice,))
 
 
 def other_of(gain: Gain, *pair: Gain) -> Span:
@@ -279,7 +279,7 @@ def test_a_launch_bound_step_that_tracing_alone_may_have_made(tmp_path: Path) ->
             e.launch(at=t, dur=5_000, kernel_start=t + 7_000, kernel_dur=us * 1_000)
 
         folder.mkdir()
-        one = finding("LCH101").model_copy(update={"ranking": Ranking(confidence=0.8)})
+        one = finding("LCH101").replaced(ranking=Ranking(confidence=0.8))
         (found,) = gains(scenes.capture(step, 24), folder).with_gains([one])
         return found
 

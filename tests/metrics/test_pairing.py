@@ -198,8 +198,8 @@ def test_a_trace_without_gpu_work_is_laid_over_by_clock(tmp_path: Path) -> None:
     export, trace = nsys(2), profile(1, kernels=False)
     for a in analysed(export, trace, tmp_path):
         assert a.other is not None
-        ours = a.trace.capture.model_copy(update={"start_utc_ns": 5_000})
-        theirs = a.other.trace.capture.model_copy(update={"start_utc_ns": 5_000 + STEP})
+        ours = a.trace.capture.replaced(start_utc_ns=5_000)
+        theirs = a.other.trace.capture.replaced(start_utc_ns=5_000 + STEP)
         a.trace.capture, a.other.trace.capture = ours, theirs
         # The trace begins with the second step of nsys: its first product lies under the first norm's line.
         assert lines(a)[: LAYERS * len(LAYER)] == [None] * LAYERS * len(LAYER)

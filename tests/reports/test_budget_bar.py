@@ -49,7 +49,7 @@ def test_every_sign_of_the_short_bar_is_named() -> None:
     large = Part(part="compute", ms=77.0, share=0.77), Part(part="sync", ms=20.0, share=0.2)
     for some in ((*large, *small), (large[0], Part(part="sync", ms=23.0, share=0.23))):
         one = Budget(device=0, window_ms=100.0, parts=some)
-        lines = plain(DIAGNOSIS.model_copy(update={"budget": (one,)}), TextOptions()).splitlines()
+        lines = plain(DIAGNOSIS.replaced(budget=(one,)), TextOptions()).splitlines()
         at = next(i for i, line in enumerate(lines) if line.startswith("  budget"))
         drawn = set(lines[at].split()[1])
         assert drawn == {entry.split()[0] for entry in lines[at + 1].split(", ")}
@@ -58,16 +58,16 @@ def test_every_sign_of_the_short_bar_is_named() -> None:
 
 def test_many_devices_are_summarised() -> None:
     many: tuple[Budget, ...] = tuple(budget(i, sync=0.01 * (i + 1)) for i in range(16))
-    short = plain(DIAGNOSIS.model_copy(update={"budget": many}), TextOptions())
+    short = plain(DIAGNOSIS.replaced(budget=many), TextOptions())
     assert [line[:11] for line in short.splitlines() if "███" in line] == ["  device 0 ", "  device 15"]
-    shown = plain(DIAGNOSIS.model_copy(update={"budget": many}), TextOptions(verbosity=1))
+    shown = plain(DIAGNOSIS.replaced(budget=many), TextOptions(verbosity=1))
     assert "median" in shown
     assert max(len(line) for line in shown.splitlines()) <= 80
 
 
 def test_an_empty_window_does_not_divide_by_zero() -> None:
     empty = Budget(device=0, window_ms=0.0, parts=())
-    of = DIAGNOSIS.model_copy(update={"budget": (empty,)})
+    of = DIAGNOSIS.replaced(budget=(empty,))
     assert "  budget" in plain(of, TextOptions())
     assert "device 0" in plain(of, TextOptions(verbosity=1))
 
@@ -108,7 +108,7 @@ def test_the_bars_of_a_job_show_the_late_rank() -> None:
     )
     rows = tuple((rank, 0.95 if rank == 1 else 0.01) for rank in of)
     table = Table(title="ranks", columns=("rank", "causes:ratio"), rows=rows)
-    diagnosis = DIAGNOSIS.model_copy(update={"budget": budgets, "tables": {"ranks": table}})
+    diagnosis = DIAGNOSIS.replaced(budget=budgets, tables={"ranks": table})
     drawn = [
         line.split()[1] for line in plain(diagnosis, TextOptions()).splitlines() if line.startswith("  rank ")
     ]

@@ -78,8 +78,8 @@ def test_what_a_fix_saves_alone_stands_in_the_table_and_behind_which_it_saves_an
 def test_more_tokens_are_no_shorter_step() -> None:
     first = DIAGNOSIS.findings[0]
     assert first.gain is not None
-    batch = first.gain.model_copy(update={"measure": "throughput", "per": "token"})
-    shown = short(DIAGNOSIS.model_copy(update={"findings": (first.model_copy(update={"gain": batch}),)}))
+    batch = first.gain.replaced(measure="throughput", per="token")
+    shown = short(DIAGNOSIS.replaced(findings=(first.replaced(gain=batch),)))
     assert "Use CUDA graphs: more tokens/s; no step gets shorter\n" in shown
     assert "55.3 %      -  use CUDA graphs" in shown
 
@@ -97,28 +97,28 @@ def test_what_has_to_be_done_before_stands_before() -> None:
         because=f"before {first.cause}: a graph holds no wait",
     )
     own = ToDo(code=first.code, cause=first.cause, id="b", action=first.recommendations[0].action)
-    after = first.gain.model_copy(update={"step_after_ms": Span(low=1, mid=2, high=3)})
-    asked = {"do": (needed, own), "headline": headline.model_copy(update={"together": after})}
-    shown = short(DIAGNOSIS.model_copy(update=asked))
+    after = first.gain.replaced(step_after_ms=Span(low=1, mid=2, high=3))
+    asked = {"do": (needed, own), "headline": headline.replaced(together=after)}
+    shown = short(DIAGNOSIS.replaced(**asked))
     assert "On device, then use CUDA graphs: step 9.92 → 2.00 ms" in shown
 
-    elsewhere = needed.model_copy(update={"because": "before startup-in-window: another cause"})
-    shown = short(DIAGNOSIS.model_copy(update={**asked, "do": (elsewhere, own)}))
+    elsewhere = needed.replaced(because="before startup-in-window: another cause")
+    shown = short(DIAGNOSIS.replaced(**{**asked, "do": (elsewhere, own)}))
     assert "\nUse CUDA graphs: step 9.92 → 2.00 ms" in shown
 
 
 def test_limits_stand_apart_from_what_is_to_mend() -> None:
     first, *rest = DIAGNOSIS.findings
-    limit = first.model_copy(update={"kind": "limit"})
-    shown = short(DIAGNOSIS.model_copy(update={"findings": (limit, *rest)}))
+    limit = first.replaced(kind="limit")
+    shown = short(DIAGNOSIS.replaced(findings=(limit, *rest)))
     assert "  limit     #1 high LCH101 launch-bound 55.3 %: use CUDA graphs" in shown
     assert "▲ HIGH" not in shown
 
 
 def test_a_rule_that_fired_in_several_places_takes_one_row() -> None:
     first = DIAGNOSIS.findings[0]
-    there = first.model_copy(update={"rank": 2, "scope": Scope(device=1)})
-    shown = short(DIAGNOSIS.model_copy(update={"findings": (first, there)}))
+    there = first.replaced(rank=2, scope=Scope(device=1))
+    shown = short(DIAGNOSIS.replaced(findings=(first, there)))
     assert "LCH101 launch-bound (2 places)" in shown
     assert len([line for line in shown.splitlines() if "HIGH" in line]) == 1
 
@@ -136,14 +136,14 @@ def test_warnings_of_the_capture_are_on_the_first_screen() -> None:
 def test_a_capture_without_a_fault_says_so_and_what_to_measure() -> None:
     target = DIAGNOSIS.next_target
     assert target is not None
-    shown = short(HEALTHY.model_copy(update={"next_target": target}))
+    shown = short(HEALTHY.replaced(next_target=target))
     assert "Nothing to fix above 3 %" in shown
     assert "  ncu --set full" in shown
     assert shown.splitlines()[-1] == "Next: the ncu line above"
     assert short(HEALTHY).splitlines()[-1] == "Next: advisor rules list"
     assert "gemv 43 % of kernel time" in shown
-    target = target.model_copy(update={"collectives_share": 0.5})
-    shown = short(HEALTHY.model_copy(update={"next_target": target}))
+    target = target.replaced(collectives_share=0.5)
+    shown = short(HEALTHY.replaced(next_target=target))
     assert "collectives 50 %, gemv 43 % of kernel time" in shown
 
 
@@ -224,7 +224,7 @@ def test_kernels_that_no_pattern_knows_are_told_by_their_share(share: float | No
     facts = tuple(f for f in DIAGNOSIS.facts if f.name != name)
     if share is not None:
         facts += (Fact(name=name, value=share, unit="ratio"),)
-    shown = text(DIAGNOSIS.model_copy(update={"facts": facts}))
+    shown = text(DIAGNOSIS.replaced(facts=facts))
     assert ("unnamed   3.4 % of kernel time" in shown) is told
 
 
@@ -249,8 +249,8 @@ def test_colour_is_an_addition_only() -> None:
 
 def test_a_limit_is_named_as_one_and_not_as_an_alarm() -> None:
     first, *rest = DIAGNOSIS.findings
-    limit = first.model_copy(update={"kind": "limit"})
-    shown = text(DIAGNOSIS.model_copy(update={"findings": (limit, *rest)}))
+    limit = first.replaced(kind="limit")
+    shown = text(DIAGNOSIS.replaced(findings=(limit, *rest)))
     (line,) = [row for row in shown.splitlines() if row.startswith("1. ")]
     assert "LIMIT" in line
     assert "HIGH" not in line
@@ -258,8 +258,8 @@ def test_a_limit_is_named_as_one_and_not_as_an_alarm() -> None:
 
 def test_what_is_close_is_not_among_the_ticks() -> None:
     first, *rest = DIAGNOSIS.healthy
-    close = first.model_copy(update={"close": True})
-    shown = text(DIAGNOSIS.model_copy(update={"healthy": (close, *rest)}))
+    close = first.replaced(close=True)
+    shown = text(DIAGNOSIS.replaced(healthy=(close, *rest)))
     assert f"Healthy  {len(rest)} checked" in shown
     assert shown.index("Close  no finding") < shown.index(f"~ {first.code} ")
 
@@ -309,7 +309,7 @@ def test_causes_that_wait_for_the_same_stand_in_one_entry() -> None:
         NotEvaluated(code=code, cause=f"cause-{code.lower()}", missing=("f.a",), flag=flag)
         for code, flag in flags.items()
     )
-    section = text(DIAGNOSIS.model_copy(update={"not_evaluated": entries}))
+    section = text(DIAGNOSIS.replaced(not_evaluated=entries))
     section = section[section.index("Not judged") : section.index("Next:")]
     assert [line for line in section.splitlines()[1:] if not line.startswith("    ")][:4] == [
         "  capture with --trace=cuda,nvtx,osrt: KRN101 cause-krn101, KRN103 cause-krn103",
@@ -330,10 +330,10 @@ def test_causes_that_wait_for_the_same_stand_in_one_entry() -> None:
 def test_the_engine_is_shown_with_its_confidence(
     engine: str, confidence: float | None, evidence: tuple[str, ...], wanted: str
 ) -> None:
-    entry = DIAGNOSIS.inputs[0].model_copy(
-        update={"serving_engine": engine, "serving_confidence": confidence, "serving_evidence": evidence}
+    entry = DIAGNOSIS.inputs[0].replaced(
+        serving_engine=engine, serving_confidence=confidence, serving_evidence=evidence
     )
-    told = DIAGNOSIS.model_copy(update={"inputs": (entry,)})
+    told = DIAGNOSIS.replaced(inputs=(entry,))
     assert wanted in text(told, width=120)
     if evidence:
         assert f"evidence: {evidence[0]}" in text(told, verbosity=1)
@@ -358,7 +358,7 @@ def flip(**more: Any) -> Flip:
 
 
 def test_verdicts_near_a_threshold() -> None:
-    shown = text(DIAGNOSIS.model_copy(update={"sensitivity": (flip(first_before="LCH101"),)}))
+    shown = text(DIAGNOSIS.replaced(sensitivity=(flip(first_before="LCH101"),)))
     section = shown[shown.index("Near a threshold") :].splitlines()
     assert section[1:5] == [
         "  LCH101 launch-bound (device 0) fired → not evaluated",
@@ -369,15 +369,15 @@ def test_verdicts_near_a_threshold() -> None:
 
 
 def test_many_changes_of_one_threshold_are_counted() -> None:
-    changes = tuple(flip().changes[0].model_copy(update={"code": f"AAA{i}"}) for i in range(5))
-    told = DIAGNOSIS.model_copy(update={"sensitivity": (flip(changes=changes),)})
+    changes = tuple(flip().changes[0].replaced(code=f"AAA{i}") for i in range(5))
+    told = DIAGNOSIS.replaced(sensitivity=(flip(changes=changes),))
     assert "and 2 more (-v)" in short(told)
     assert "AAA4" in text(told, verbosity=1)
 
 
 def test_sensitivity_is_told_only_where_asked() -> None:
     assert "Near a threshold" not in text()
-    none = text(DIAGNOSIS.model_copy(update={"sensitivity": ()}))
+    none = text(DIAGNOSIS.replaced(sensitivity=()))
     assert "no verdict: every number is further than a tenth" in none
 
 
@@ -385,7 +385,7 @@ def test_the_last_line_names_the_tool_of_the_command_above() -> None:
     assert HEALTHY.next_target is None
     target = DIAGNOSIS.next_target
     assert target is not None
-    amd = target.model_copy(update={"command": "rocprof-compute profile --name measured"})
+    amd = target.replaced(command="rocprof-compute profile --name measured")
     for one, name in ((target, "ncu"), (amd, "rocprof-compute")):
-        shown = text(HEALTHY.model_copy(update={"next_target": one}))
+        shown = text(HEALTHY.replaced(next_target=one))
         assert shown.rstrip().splitlines()[-1] == f"Next: the {name} line above"

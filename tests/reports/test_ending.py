@@ -23,7 +23,7 @@ def lacking(**kinds: int) -> Diagnosis:
 
 
 def with_entries(*entries: NotEvaluated) -> Diagnosis:
-    return HEALTHY.model_copy(update={"not_evaluated": entries})
+    return HEALTHY.replaced(not_evaluated=entries)
 
 
 def test_what_was_not_judged_is_told_by_its_kinds_most_frequent_first() -> None:
@@ -36,7 +36,7 @@ def test_what_was_not_judged_is_told_by_its_kinds_most_frequent_first() -> None:
 def test_what_nothing_would_supply_is_only_counted() -> None:
     nothing = NotEvaluated(code="CAP112", cause="c", missing=("a.b",))
     assert "1 check in order, 1 not judged. All: -v" in checked(with_entries(nothing), 80)
-    lacks = nothing.model_copy(update={"code": "UTL101", "lacks": "no GPU metrics"})
+    lacks = nothing.replaced(code="UTL101", lacks="no GPU metrics")
     assert " 2 not judged: no GPU metrics (1) and 1 more. " in checked(with_entries(nothing, lacks), 80)
 
 
@@ -76,10 +76,10 @@ def test_the_comparison_is_offered_where_a_fix_of_the_program_is() -> None:
     assert whens(DIAGNOSIS) == ["Next:", "Fixed?"]
     assert whens(DIAGNOSIS, verbosity=1) == ["Next:"]
     assert whens(HEALTHY) == ["Next:"]
-    first = DIAGNOSIS.findings[0].model_copy(update={"code": "CAP101"})
+    first = DIAGNOSIS.findings[0].replaced(code="CAP101")
     assert DIAGNOSIS.headline is not None
-    headline = DIAGNOSIS.headline.model_copy(update={"code": "CAP101"})
-    capture = DIAGNOSIS.model_copy(update={"findings": (first,), "headline": headline})
+    headline = DIAGNOSIS.headline.replaced(code="CAP101")
+    capture = DIAGNOSIS.replaced(findings=(first,), headline=headline)
     assert whens(capture) == ["Next:"]
 
 

@@ -40,7 +40,7 @@ def sides() -> list[Diagnosis]:
 def pages(tmp_path_factory: pytest.TempPathFactory, sides: list[Diagnosis]) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("events")
     before, after = (Side(n, [d]) for n, d in zip(("before", "after"), sides, strict=True))
-    both = compare(before, after).model_copy(update={"sketch": sketch(before, after)})
+    both = compare(before, after).replaced(sketch=sketch(before, after))
     made = {
         "diagnosis": html_page(sides[:1]),
         "comparison": html_report.document(compared(both)),

@@ -102,7 +102,7 @@ def doc(*scopes: ScopeExplanation) -> Explanation:
         state=scopes[0].state,
         sentence="It is so.",
         scopes=scopes,
-        facts=(SOURCE, SOURCE.model_copy(update={"fact": "a.inner"})),
+        facts=(SOURCE, SOURCE.replaced(fact="a.inner")),
     )
 
 
@@ -180,5 +180,5 @@ def test_only_numbers_that_are_told_have_their_origin_told() -> None:
 def test_times_are_those_of_the_tool_that_shows_the_capture(format: str, clock: str) -> None:
     made = Page()
     entry = Input(path="t", format=format, clock=clock)
-    writer.write(made, explanation(doc(FIRED).model_copy(update={"input": entry})))
+    writer.write(made, explanation(doc(FIRED).replaced(input=entry)))
     assert [x for x in made.lines if clock[:40] in x.plain]

@@ -53,7 +53,7 @@ def shown(lines: Page) -> str:
 
 
 def test_fixes_together() -> None:
-    diagnosis = DIAGNOSIS.model_copy(update={"combined": COMBINED})
+    diagnosis = DIAGNOSIS.replaced(combined=COMBINED)
     assert "together  step 9.00 → 2.25 (2.00 to 2.50) ms, 4.00 x (3.50 to 4.50)" in plain(
         diagnosis, TextOptions()
     )
@@ -99,7 +99,7 @@ def test_a_what_if() -> None:
         assert part in text, part
     assert "throughput" not in text
     page = Page(80)
-    writer.write(page, finding_text.whatif(report.model_copy(update={"measure": "throughput"})))
+    writer.write(page, finding_text.whatif(report.replaced(measure="throughput")))
     assert "counts tokens a second, not step time" in shown(page)
 
 
@@ -123,14 +123,14 @@ def test_a_finding_says_step_and_range() -> None:
 def test_the_cost_names_the_step_that_it_is_of(part: str, has_steps: bool, told: str) -> None:
     """The gain starts from the step without the profiler: without names 5.5 ms of 9 would be read."""
     impact = Impact(part=part, share=0.55, ms=5.5)
-    found = DIAGNOSIS.findings[0].model_copy(update={"impact": impact})
+    found = DIAGNOSIS.findings[0].replaced(impact=impact)
     assert finding_text.cost_text(found, has_steps) == told
 
 
 def test_what_saves_more_than_its_share_says_why() -> None:
     first, *rest = DIAGNOSIS.findings
     gain = Gain(what_if="fuse_elementwise", measure="latency", why_more="launches go, too", **SPANS)
-    diagnosis = DIAGNOSIS.model_copy(update={"findings": (first.model_copy(update={"gain": gain}), *rest)})
+    diagnosis = DIAGNOSIS.replaced(findings=(first.replaced(gain=gain), *rest))
     assert "launches go, too" not in plain(diagnosis, TextOptions())
     assert "more than its share: launches go, too" in plain(diagnosis, TextOptions(verbosity=1))
 
@@ -146,8 +146,8 @@ def test_throughput_is_never_taken_for_a_shorter_step() -> None:
 def test_the_html_table_keeps_tokens_off_the_scale_of_step_times() -> None:
     step = Gain(what_if="cuda_graphs", measure="latency", per="step", **SPANS)
     tokens = Gain(what_if="batch", params={"n": 8}, measure="throughput", per="token", **SPANS)
-    found = (ranked(step), ranked(tokens.model_copy(update={"speedup": Span(low=7.0, mid=8.0, high=8.0)})))
-    (drawn,) = estimates(DIAGNOSIS.model_copy(update={"findings": found}))
+    found = (ranked(step), ranked(tokens.replaced(speedup=Span(low=7.0, mid=8.0, high=8.0))))
+    (drawn,) = estimates(DIAGNOSIS.replaced(findings=found))
     assert (drawn.speedup, drawn.top) == ("4.00 x (3.50 to 4.50)", "4.5 x")
     assert (drawn.low, drawn.high) == (71.43, 100.0)
 
@@ -182,11 +182,11 @@ def test_the_arithmetic_of_a_rank() -> None:
     assert finding_text.ranking_text(ranked(gain)) == (
         "high LCH101 launch-bound: 1 - 1 / 4.000 = 0.7500 x 0.8000 = 0.6000"
     )
-    tokens = gain.model_copy(update={"measure": "throughput"})
+    tokens = gain.replaced(measure="throughput")
     assert "1 - 1 / 4.000 = 0.7500 (throughput) x" in finding_text.ranking_text(
         ranked(tokens, throughput=True)
     )
-    unsure = gain.model_copy(update={"speedup": Span(low=1.1, mid=4.0, high=4.5), "traced": True})
+    unsure = gain.replaced(speedup=Span(low=1.1, mid=4.0, high=4.5), traced=True)
     assert "1 - 1 / 4.000 = 0.7500 x" in finding_text.ranking_text(ranked(unsure, share=0.75))
     joint = gain.replaced(joint=Joint(codes=("KRN106", "LCH101"), **SPANS), after_first=0.5)
     assert "saved once KRN106 and LCH101 are fixed = 0.5000 x" in finding_text.ranking_text(
@@ -201,11 +201,11 @@ def test_the_arithmetic_of_a_rank() -> None:
     levels = ranked(impact=0.75, share_from="impact", tier=0, levels="high")
     assert "share 0.7500 (held) x 0.8000 = 0.6000" in finding_text.ranking_text(levels)
     assert "capped at info" in finding_text.ranking_text(ranked(impact=0.1, tier=2))
-    bare = ranked().model_copy(update={"ranking": None})
+    bare = ranked().replaced(ranking=None)
     assert finding_text.ranking_text(bare) == "LCH101 launch-bound: score 0.0000"
 
 
 def test_the_ranking_is_shown_on_demand() -> None:
-    one = DIAGNOSIS.model_copy(update={"findings": (ranked(impact=0.75, share_from="impact"),)})
+    one = DIAGNOSIS.replaced(findings=(ranked(impact=0.75, share_from="impact"),))
     assert "Ranking  share of the step saved x confidence = score" in plain(one, TextOptions(ranking=True))
     assert "Ranking" not in plain(one, TextOptions())

@@ -38,7 +38,7 @@ def shown(diagnosis: Diagnosis, form: str) -> str:
 
 def of(**known: object) -> Diagnosis:
     entry = Input(path="a.sqlite", format="nsys-sqlite", **known)  # type: ignore[arg-type]
-    return DIAGNOSIS.model_copy(update={"inputs": (entry,)})
+    return DIAGNOSIS.replaced(inputs=(entry,))
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -39,48 +39,46 @@ MODULES = Table(
         (". . Attention", 2, 40, 6.5, 6.5, 0.65), (". . MLP", 2, 8, 2.0, 2.0, 0.2),
     ),
 )  # fmt: skip
-FULL = DIAGNOSIS.model_copy(
-    update={
-        "tables": DIAGNOSIS.tables | {"modules": MODULES},
-        "timeline": Timeline(
-            start_ns=1_200_000_000,
-            bin_ns=150_000,
-            lanes=tuple(
-                Lane(name=name, device=0, values=tuple((i * (k + 3) % 97) / 97 for i in range(2_000)))
-                for k, name in enumerate(LANES)
-            ),
-            marks=tuple(
-                Interval(
-                    start_ns=1_200_000_000 + i * 9_000_000,
-                    end_ns=1_200_000_000 + (i + 1) * 9_000_000 - (i % 3) * 400_000,
-                    label="prefill" if i == 0 else "decode",
-                )
-                for i in range(33)
-            ),
+FULL = DIAGNOSIS.replaced(
+    tables=DIAGNOSIS.tables | {"modules": MODULES},
+    timeline=Timeline(
+        start_ns=1_200_000_000,
+        bin_ns=150_000,
+        lanes=tuple(
+            Lane(name=name, device=0, values=tuple((i * (k + 3) % 97) / 97 for i in range(2_000)))
+            for k, name in enumerate(LANES)
         ),
-        "findings": (
-            DIAGNOSIS.findings[0].model_copy(update={"baseline": "new"}),
-            *(f.model_copy(update={"baseline": "known"}) for f in DIAGNOSIS.findings[1:]),
+        marks=tuple(
+            Interval(
+                start_ns=1_200_000_000 + i * 9_000_000,
+                end_ns=1_200_000_000 + (i + 1) * 9_000_000 - (i % 3) * 400_000,
+                label="prefill" if i == 0 else "decode",
+            )
+            for i in range(33)
         ),
-        "baseline": Baseline(
-            path="old.json",
-            capture="a.sqlite",
-            verdict="was fine",
-            new=1,
-            known=2,
-            gone=(
-                Gone(code="SYN101", cause="blocking-sync", title=NASTY, severity="high"),
-                Gone(
-                    code="UTL102",
-                    cause="memory-bandwidth-bound",
-                    title="bound",
-                    severity="high",
-                    scope=Scope(device=0),
-                    status="not_evaluated",
-                ),
+    ),
+    findings=(
+        DIAGNOSIS.findings[0].replaced(baseline="new"),
+        *(f.replaced(baseline="known") for f in DIAGNOSIS.findings[1:]),
+    ),
+    baseline=Baseline(
+        path="old.json",
+        capture="a.sqlite",
+        verdict="was fine",
+        new=1,
+        known=2,
+        gone=(
+            Gone(code="SYN101", cause="blocking-sync", title=NASTY, severity="high"),
+            Gone(
+                code="UTL102",
+                cause="memory-bandwidth-bound",
+                title="bound",
+                severity="high",
+                scope=Scope(device=0),
+                status="not_evaluated",
             ),
         ),
-    }
+    ),
 )
 
 
@@ -232,8 +230,8 @@ def test_values_close_to_their_threshold_differ() -> None:
 def test_times_are_those_of_the_viewer_of_the_capture() -> None:
     nsys = html_page([FULL]).decode()
     assert "Session times, as the Nsight Systems GUI shows them." in nsys
-    entry = FULL.inputs[0].model_copy(update={"clock": "times from the first event, as Perfetto shows them"})
-    torch = html_page([FULL.model_copy(update={"inputs": (entry,)})]).decode()
+    entry = FULL.inputs[0].replaced(clock="times from the first event, as Perfetto shows them")
+    torch = html_page([FULL.replaced(inputs=(entry,))]).decode()
     assert "Times from the first event, as Perfetto shows them." in torch
     assert "Nsight Systems GUI" not in torch
 
@@ -245,12 +243,12 @@ def test_the_headline_is_the_verdict_of_every_format() -> None:
 
 
 def test_a_limit_is_no_severity_and_what_to_do_stands_in_order() -> None:
-    limit = DIAGNOSIS.findings[0].model_copy(update={"kind": "limit"})
+    limit = DIAGNOSIS.findings[0].replaced(kind="limit")
     do = tuple(
         ToDo(code="X", cause=cause, id="x", action=f"Do {cause}", saved=0.25, because=why)
         for cause, why in (("the-pool", "before graphs: capture fails"), ("graphs", ""))
     )
-    text = html_page([DIAGNOSIS.model_copy(update={"findings": (limit,), "do": do})]).decode()
+    text = html_page([DIAGNOSIS.replaced(findings=(limit,), do=do)]).decode()
     assert '<span class="level limit">limit</span>' in text
     assert not re.search(r'class="level (high|medium|low)"', text)
     listed = text[text.index("Do, in this order") :]
@@ -259,16 +257,16 @@ def test_a_limit_is_no_severity_and_what_to_do_stands_in_order() -> None:
 
 
 def test_steps_of_unknown_phase_are_just_steps() -> None:
-    steps = tuple(s.model_copy(update={"phase": "unknown"}) for s in DIAGNOSIS.steps[:1])
-    text = html_page([DIAGNOSIS.model_copy(update={"steps": steps})]).decode()
+    steps = tuple(s.replaced(phase="unknown") for s in DIAGNOSIS.steps[:1])
+    text = html_page([DIAGNOSIS.replaced(steps=steps)]).decode()
     assert "<dd>848 kernels a step, GPU busy 41 %; gemv 43 % of kernel time</dd>" in text
     assert "unknown step" not in text
 
 
 def test_bars_of_many_devices_say_shares_alone() -> None:
     (one,) = [b for b in DIAGNOSIS.budget if b.phase is None][:1]
-    many = tuple(one.model_copy(update={"device": d}) for d in range(8))
-    text = html_page([DIAGNOSIS.model_copy(update={"budget": many})]).decode()
+    many = tuple(one.replaced(device=d) for d in range(8))
+    text = html_page([DIAGNOSIS.replaced(budget=many)]).decode()
     legend = text[text.index('<table class="legend">') :].partition("</table>")[0]
     assert legend.count('<th scope="col" class="n">') == 8
     assert " ms<" not in legend
@@ -280,8 +278,8 @@ def test_same_input_same_bytes() -> None:
 
 
 def test_a_name_that_is_not_utf_8() -> None:
-    odd = HEALTHY.inputs[0].model_copy(update={"path": "bad\udcffname\ud800.sqlite"})
-    text = html_page([HEALTHY.model_copy(update={"inputs": (odd,)})]).decode()
+    odd = HEALTHY.inputs[0].replaced(path="bad\udcffname\ud800.sqlite")
+    text = html_page([HEALTHY.replaced(inputs=(odd,))]).decode()
     assert "bad?name?.sqlite" in text
 
 

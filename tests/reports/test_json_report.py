@@ -48,12 +48,12 @@ def test_same_bytes_again() -> None:
 
 
 def test_a_file_name_that_is_not_utf8() -> None:
-    odd = HEALTHY.inputs[0].model_copy(update={"path": "caf\udce9.sqlite"})
-    document = render([HEALTHY.model_copy(update={"inputs": (odd,)})])
+    odd = HEALTHY.inputs[0].replaced(path="caf\udce9.sqlite")
+    document = render([HEALTHY.replaced(inputs=(odd,))])
     assert json.loads(document)["inputs"][0]["path"] == "caf\udce9.sqlite"
 
 
 def test_nothing_in_it_reorders_or_controls_a_terminal() -> None:
-    odd = HEALTHY.model_copy(update={"verdict": "a\u202eb\x9b1m\x7f\x1b"})
+    odd = HEALTHY.replaced(verdict="a\u202eb\x9b1m\x7f\x1b")
     assert b"a\\u202eb\\u009b1m\\u007f\\u001b" in render([odd])
     assert json.loads(render([odd]))["verdict"] == odd.verdict

@@ -30,21 +30,19 @@ def test_the_gain_and_how_sure_are_those_of_the_first_finding() -> None:
     assert first.title in text
     assert f"{round(100 * first.confidence)} % sure" in text
     assert DIAGNOSIS.headline is not None
-    headline = DIAGNOSIS.headline.model_copy(update={"together": None})
-    without = first.model_copy(update={"gain": None})
-    alone = DIAGNOSIS.model_copy(update={"findings": (without,), "headline": headline})
+    headline = DIAGNOSIS.headline.replaced(together=None)
+    without = first.replaced(gain=None)
+    alone = DIAGNOSIS.replaced(findings=(without,), headline=headline)
     assert sentences(alone)[3] == "What that wins cannot be estimated from this recording."
 
 
 def test_an_option_in_the_advice_is_left_out() -> None:
     first = DIAGNOSIS.findings[0]
-    advice = first.recommendations[0].model_copy(
-        update={
-            "sentence": "record again with --cuda-graph-trace=node, to see the kernels inside CUDA graphs"
-        }
+    advice = first.recommendations[0].replaced(
+        sentence="record again with --cuda-graph-trace=node, to see the kernels inside CUDA graphs"
     )
-    found = first.model_copy(update={"recommendations": (advice,)})
-    texts = sentences(DIAGNOSIS.model_copy(update={"findings": (found, *DIAGNOSIS.findings[1:])}))
+    found = first.replaced(recommendations=(advice,))
+    texts = sentences(DIAGNOSIS.replaced(findings=(found, *DIAGNOSIS.findings[1:])))
     assert texts[2] == "What to do: record again, to see the kernels inside CUDA graphs."
 
 

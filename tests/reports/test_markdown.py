@@ -97,13 +97,8 @@ def test_commands_in_the_words_of_a_rule() -> None:
 
 def test_it_fits_a_comment() -> None:
     finding = DIAGNOSIS.findings[0]
-    many = FULL.model_copy(
-        update={
-            "findings": tuple(
-                finding.model_copy(update={"rank": i, "message": f"{finding.message} " * 20})
-                for i in range(1, 60)
-            )
-        }
+    many = FULL.replaced(
+        findings=tuple(finding.replaced(rank=i, message=f"{finding.message} " * 20) for i in range(1, 60))
     )
     for diagnoses in ([many], [FULL] * 8, [many] * 5, [FULL] * 60):
         out = markdown.document(report(diagnoses))
@@ -133,7 +128,7 @@ def test_same_input_same_text() -> None:
     ],
 )
 def test_places_are_in_the_times_of_the_tool_that_shows_them(clock: str, tool: str) -> None:
-    entry = FULL.inputs[0].model_copy(update={"clock": clock})
-    shown = rendered(FULL.model_copy(update={"inputs": (entry,)}))
+    entry = FULL.inputs[0].replaced(clock=clock)
+    shown = rendered(FULL.replaced(inputs=(entry,)))
     assert f"  - ({clock})" in shown
     assert tool in clock

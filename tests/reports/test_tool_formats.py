@@ -27,7 +27,7 @@ from tests.reports.test_html import FULL
 SCHEMAS = Path(__file__).parents[1] / "data" / "schemas"
 BARE = Diagnosis(tool=Tool(version="0.1.0", engine="python"), inputs=(), verdict="Nothing.")
 ODD_PATH = "/tmp/a b/ü%\udcff\ud800,:\x1b[31m\u202e.sqlite"
-ODD = HEALTHY.model_copy(update={"inputs": (HEALTHY.inputs[0].model_copy(update={"path": ODD_PATH}),)})
+ODD = HEALTHY.replaced(inputs=(HEALTHY.inputs[0].replaced(path=ODD_PATH),))
 SAMPLES = {
     "full": [FULL],
     "plain": [DIAGNOSIS],
@@ -108,16 +108,11 @@ def test_fingerprints_depend_on_code_and_scope_alone() -> None:
         return [r["partialFingerprints"][sarif.FINGERPRINT] for r in results]
 
     first = DIAGNOSIS.findings[0]
-    other = first.model_copy(
-        update={"message": "other numbers", "severity": "low", "rank": 9, "conditions": ()}
-    )
-    moved = first.model_copy(update={"scope": Scope(device=1, phase="decode")})
-    pid = first.model_copy(update={"scope": replace(first.scope, process=4711)})
-    elsewhere = DIAGNOSIS.model_copy(
-        update={
-            "findings": (other, moved, pid),
-            "inputs": (DIAGNOSIS.inputs[0].model_copy(update={"path": "b.sqlite"}),),
-        }
+    other = first.replaced(message="other numbers", severity="low", rank=9, conditions=())
+    moved = first.replaced(scope=Scope(device=1, phase="decode"))
+    pid = first.replaced(scope=replace(first.scope, process=4711))
+    elsewhere = DIAGNOSIS.replaced(
+        findings=(other, moved, pid), inputs=(DIAGNOSIS.inputs[0].replaced(path="b.sqlite"),)
     )
     again = prints(elsewhere)
     assert again[0] == prints(DIAGNOSIS)[0]
@@ -128,8 +123,8 @@ def test_fingerprints_depend_on_code_and_scope_alone() -> None:
 
 def test_uris() -> None:
     def uri(path: str) -> str:
-        given = HEALTHY.inputs[0].model_copy(update={"path": path})
-        found = sarif_of(HEALTHY.model_copy(update={"inputs": (given,)}))
+        given = HEALTHY.inputs[0].replaced(path=path)
+        found = sarif_of(HEALTHY.replaced(inputs=(given,)))
         return str(found["runs"][0]["artifacts"][0]["location"]["uri"])
 
     assert uri("a/b c.sqlite") == "a/b%20c.sqlite"
@@ -155,10 +150,10 @@ def test_junit_validates(name: str, junit_schema: Any) -> None:
 
 def test_junit_holds_nothing_that_controls_a_terminal() -> None:
     update = {"code": f"ABC101{NASTY}", "cause": NASTY, "message": f"a\n{NASTY}", "title": NASTY}
-    finding = DIAGNOSIS.findings[0].model_copy(update=update)
-    missing = DIAGNOSIS.not_evaluated[0].model_copy(update={"cause": NASTY, "code": "ABC102"})
+    finding = DIAGNOSIS.findings[0].replaced(**update)
+    missing = DIAGNOSIS.not_evaluated[0].replaced(cause=NASTY, code="ABC102")
     nasty = {"findings": (finding,), "not_evaluated": (missing,), "verdict": NASTY}
-    text = junit(report([DIAGNOSIS.model_copy(update=nasty)])).decode()
+    text = junit(report([DIAGNOSIS.replaced(**nasty)])).decode()
     assert "ABC101[bold red]gemm" in text
     assert not [c for c in text if clean(c) != c and c != "\n"]
 
@@ -210,8 +205,8 @@ def test_junit_says_what_the_diagnosis_says() -> None:
 
 def test_several_scopes_of_a_rule_are_one_case() -> None:
     first = DIAGNOSIS.findings[0]
-    second = first.model_copy(update={"scope": Scope(device=1), "rank": 2, "severity": "info"})
-    both = DIAGNOSIS.model_copy(update={"findings": (first, second)})
+    second = first.replaced(scope=Scope(device=1), rank=2, severity="info")
+    both = DIAGNOSIS.replaced(findings=(first, second))
     root = Xml.fromstring(junit(report([both])))
     cases = [c for c in root.iter("testcase") if str(c.get("name")).startswith("LCH101")]
     assert len(cases) == 1
@@ -246,17 +241,17 @@ def test_files_of_annotations_are_named_from_the_checkout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    own = DIAGNOSIS.inputs[0].model_copy(update={"path": str(tmp_path / "out" / "a.sqlite")})
-    text = github(report([DIAGNOSIS.model_copy(update={"inputs": (own,)})])).decode()
+    own = DIAGNOSIS.inputs[0].replaced(path=str(tmp_path / "out" / "a.sqlite"))
+    text = github(report([DIAGNOSIS.replaced(inputs=(own,))])).decode()
     assert text.count(",file=out/a.sqlite::") == len(text.splitlines())
 
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_each_command_is_one_line(name: str) -> None:
-    nasty = DIAGNOSIS.findings[0].model_copy(
-        update={"title": f"a\r\n::error::x {NASTY}", "message": "b\n::set-output name=x::y"}
+    nasty = DIAGNOSIS.findings[0].replaced(
+        title=f"a\r\n::error::x {NASTY}", message="b\n::set-output name=x::y"
     )
-    diagnoses = [d.model_copy(update={"findings": (nasty, *d.findings)}) for d in SAMPLES[name]]
+    diagnoses = [d.replaced(findings=(nasty, *d.findings)) for d in SAMPLES[name]]
     data = github(report(diagnoses))
     assert b"\r" not in data
     for line in data.decode().splitlines():
@@ -272,8 +267,8 @@ def test_nothing_in_a_command_moves_the_cursor() -> None:
 
 def test_levels_of_github() -> None:
     for severity, command in zip(SEVERITIES, ("notice", "notice", "warning", "error"), strict=True):
-        one = DIAGNOSIS.findings[1].model_copy(update={"severity": severity})
-        lines = github(report([DIAGNOSIS.model_copy(update={"findings": (one,)})])).decode()
+        one = DIAGNOSIS.findings[1].replaced(severity=severity)
+        lines = github(report([DIAGNOSIS.replaced(findings=(one,))])).decode()
         assert lines.splitlines()[1].startswith(f"::{command} ")
 
 

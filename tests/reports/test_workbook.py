@@ -133,12 +133,10 @@ def test_text_that_looks_like_a_formula_stays_text(text: str) -> None:
 
 def test_no_cell_of_a_capture_is_a_formula() -> None:
     rows = tuple((name, 1.0) for name in (*FORMULAS, NASTY))
-    evil = DIAGNOSIS.model_copy(
-        update={
-            "verdict": "=1+1",
-            "tables": {"kernels": Table(title="=2", columns=("kernel", "share"), rows=rows)},
-            "inputs": (Input(path="=x/+y.sqlite", format="-f", warnings=("=w",)),),
-        }
+    evil = DIAGNOSIS.replaced(
+        verdict="=1+1",
+        tables={"kernels": Table(title="=2", columns=("kernel", "share"), rows=rows)},
+        inputs=(Input(path="=x/+y.sqlite", format="-f", warnings=("=w",)),),
     )
     found = made(evil)
     formulas = {
@@ -211,7 +209,7 @@ def test_the_first_sheet_has_the_findings_in_the_order_of_the_report(book: Workb
 
 
 def test_one_bar_is_a_chart_by_part() -> None:
-    one = DIAGNOSIS.model_copy(update={"budget": DIAGNOSIS.budget[:1]})
+    one = DIAGNOSIS.replaced(budget=DIAGNOSIS.budget[:1])
     (chart,) = made(one)["Summary"]._charts
     assert chart.grouping == "clustered"
     assert len(chart.series[0].dPt) == 4
@@ -242,9 +240,9 @@ def test_a_gain_of_throughput_says_so() -> None:
     first = DIAGNOSIS.findings[0]
     assert first.gain is not None
     assert first.gain.speedup is not None
-    gain = first.gain.model_copy(update={"measure": "throughput"})
-    findings = (first.model_copy(update={"gain": gain}), *DIAGNOSIS.findings[1:])
-    made_of = made(DIAGNOSIS.model_copy(update={"findings": findings}))
+    gain = first.gain.replaced(measure="throughput")
+    findings = (first.replaced(gain=gain), *DIAGNOSIS.findings[1:])
+    made_of = made(DIAGNOSIS.replaced(findings=findings))
     for sheet, head in (("Findings", "Speed-up"), ("Summary", "speed-up")):
         cell = table(made_of[sheet], "#")[0][head]
         assert cell.value == first.gain.speedup.mid
@@ -259,8 +257,8 @@ def test_the_longest_text_of_a_proof_gets_the_room() -> None:
         columns=("family", "kernel", "share ratio"),
         rows=(("gemm", "nvjet_sm90_tst_128x8_64x12_2x1_v_bz_TNT", 0.5),),
     )
-    findings = (first.model_copy(update={"evidence": (proof,)}),)
-    sheet = made(DIAGNOSIS.model_copy(update={"findings": findings}))["Evidence"]
+    findings = (first.replaced(evidence=(proof,)),)
+    sheet = made(DIAGNOSIS.replaced(findings=findings))["Evidence"]
     at = next(c for row in sheet.iter_rows() for c in row if c.value == "nvjet 128x8 64x12 2x1 TNT")
     spans = [m for m in sheet.merged_cells.ranges if at.coordinate in m]
     assert [(m.min_col, m.max_col) for m in spans] == [(2, 3)]
@@ -390,7 +388,7 @@ def test_several_captures_are_compared() -> None:
 
 def test_names_of_captures_tell_them_apart() -> None:
     def named(*paths: str) -> tuple[str, ...]:
-        found = [HEALTHY.model_copy(update={"inputs": (Input(path=p, format="f"),)}) for p in paths]
+        found = [HEALTHY.replaced(inputs=(Input(path=p, format="f"),)) for p in paths]
         return Captures(tuple(found)).labels
 
     assert named("a/x.sqlite.xz", "a/y.sqlite") == ("x", "y")

@@ -245,7 +245,7 @@ def test_two_meetings(run: Run, capsys: Captured, tmp_path: Path, monkeypatch: p
     assert "meeting   2026-11-02, Ada, Grace" in out
     assert ": accept, Ada\n" in out
 
-    gone = DIAGNOSIS.model_copy(update={"findings": tuple(others)})
+    gone = DIAGNOSIS.replaced(findings=tuple(others))
     monkeypatch.setattr("tests.reports.fixture.DIAGNOSIS", gone)
     assert run("a.sqlite", "--xlsx", "two.xlsx", "--review", "one.xlsx", "-q") == 0
     book, rows = opened(tmp_path / "two.xlsx")
@@ -277,7 +277,7 @@ def test_a_workbook_from_the_history_of_a_folder(run: Run, capsys: Captured, tmp
 
 def test_ranks_have_a_sheet_with_the_steps_below() -> None:
     table = Table(title="Ranks", columns=("rank", "busy:ratio"), rows=((0, 0.5), (1, 0.25)))
-    job = DIAGNOSIS.model_copy(update={"tables": {**DIAGNOSIS.tables, "ranks": table}})
+    job = DIAGNOSIS.replaced(tables={**DIAGNOSIS.tables, "ranks": table})
     book = load_workbook(io.BytesIO(workbook.render([job], checklist=checklist(capture_facts([job])))))
     assert "Steps" not in book.sheetnames
     assert len(book.sheetnames) <= 10

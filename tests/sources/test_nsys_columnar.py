@@ -126,7 +126,7 @@ def test_the_same_tables(tmp_path: Path, schema: str, kind: str) -> None:
             "format": f"nsys-{kind.partition('-')[0]}",
             "size_bytes": other.capture.size_bytes,
         }
-        assert other.capture == one.capture.model_copy(update=changed)
+        assert other.capture == one.capture.replaced(**changed)
         assert other.capture.size_bytes == sum(p.stat().st_size for p in folder.iterdir())
         assert other.capture.warnings == ("NVTX ranges without an end, left out: 1",)
 
@@ -266,7 +266,7 @@ def test_the_real_export_gives_the_facts_of_the_sqlite_export(tmp_path: Path) ->
     facts = [{(f.name, f.scope): f.value for f in d.facts if f.name not in OF_METADATA} for d in (a, b)]
     assert facts[0] == facts[1]
     # How it was recorded is a table of some findings, and not in the folder.
-    bare = [[f.model_copy(update={"evidence": ()}) for f in d.findings] for d in (a, b)]
+    bare = [[f.replaced(evidence=()) for f in d.findings] for d in (a, b)]
     assert bare[0] == bare[1]
     assert (a.budget, a.steps, a.tables) == (b.budget, b.steps, b.tables)
     unknown = {n for e in b.not_evaluated for n in e.missing}

@@ -136,7 +136,7 @@ def drawn(diagnosis: Diagnosis) -> Drawn:
         for f in reversed(diagnosis.findings)
         for number, r in enumerate(f.time_ranges, 1)
     }
-    named = [(e, found.get(e.place) if e.place else "") for e in diagnosis.excerpts]
+    named = [(e, found.get(e.place) if e.place else "") for e in diagnosis.excerpts or ()]
     return together([(e, ": ".join(filter(None, (name, e.title)))) for e, name in named if name is not None])
 
 
@@ -318,7 +318,7 @@ SIDE_BINS = 60
 
 def sketch_view(doc: object) -> View | None:
     """How long the steps of each side take, a typical one of each; None if none are compared."""
-    if not isinstance(doc, Comparison) or (sketch := doc.sketch) is None:
+    if not isinstance(doc, Comparison) or not (sketch := doc.sketch):
         return None
     if min(len(sketch.before), len(sketch.after)) < 2:
         return None

@@ -106,7 +106,7 @@ def read_capture(raw: RawTables, format_name: str, warnings: Iterable[str], zero
     return Capture(
         path=str(raw.shown),
         format=format_name,
-        recorder=NSYS.model_copy(update={"clock": _OTHER_CLOCK}) if zero else NSYS,
+        recorder=NSYS.replaced(clock=_OTHER_CLOCK) if zero else NSYS,
         zero_ns=zero,
         size_bytes=raw.size_bytes(),
         producer=export.get("EXPORT_PRODUCT_NAME") or "NVIDIA Nsight Systems",
