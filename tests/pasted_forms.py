@@ -333,7 +333,7 @@ FORMS: dict[str, Form] = {
             "load.token_ms": 20.0,
             "load.since_start": True,
         },
-        ("requests-wait",),
+        ("all-slots-busy",),
     ),
     "llama_server_slots.log": Form(
         _llama_slots(5, 40.0), {"load.running": 5, "load.output_per_s": 125.0, "load.token_ms": 40.0}

@@ -27,6 +27,7 @@ _OPTIONS = (
     "slot_output_per_s",
     "slot_prompt_per_s",
     "requests_a_batch",
+    "prompt_ms",
     "tensor_parallel",
 )
 

@@ -40,6 +40,8 @@ class Load(Struct):
     first_token_count: Array
     request_count: Array
     prefix_count: Array
+    time_s: Array
+    stretch_s: Array
 
     @property
     def counted(self) -> Array:
@@ -174,11 +176,19 @@ def _replica(number: int | None, load: Load, at: Array) -> Replica:
         number,
         running=over(np.mean, load.running[at]),
         waiting=over(np.mean, load.waiting[at]),
-        output_per_s=over(np.median, load.output_per_s[at & (load.active | ~load.counted)]),
+        output_per_s=_rate(load, at),
         prompt_per_s=over(np.mean, load.prompt_per_s[at]),
         token_ms=token_ms(load, at),
         cache_used=over(np.mean, load.cache_used[at & load.counted & (load.running > 0)]),
     )
+
+
+def _rate(load: Load, at: Array) -> float | None:
+    """Tokens a second while requests run: the mean where rows tell how long they are of, else the median."""
+    lasts = at & ~np.isnan(load.stretch_s) & ~np.isnan(load.output_per_s) & (load.running > 0)
+    if lasts.any():
+        return float(np.average(load.output_per_s[lasts], weights=load.stretch_s[lasts]))
+    return over(np.median, load.output_per_s[at & (load.active | ~load.counted)])
 
 
 def token_ms(load: Load, at: Array) -> float | None:

@@ -34,6 +34,7 @@ _LOAD = (
     ("load.output_per_s", "count", "{} tokens/s"),
     ("load.token_ms", "ms", "{} a token"),
     ("load.first_token_ms", "ms", "{} to the first one"),
+    ("load.prompt_ms", "ms", "{} to read a prompt"),
     ("load.queue_ms", "ms", "{} in the queue"),
     ("load.cache_used", "ratio", "KV cache {} full"),
     ("load.slots_busy", "count", "{} slots busy"),
@@ -49,6 +50,15 @@ def share_of(d: Diagnosis) -> str | None:
     return _OF.get(d.inputs[0].step_method or "") if len(d.inputs) == 1 else None
 
 
+def _since(known: Mapping[str, object]) -> str:
+    """What the values of one scrape are of: what counts requests is of its moment."""
+    if not known.get("load.since_start"):
+        return ""
+    if known.get("load.slots_busy") is not None:  # llama.cpp begins its rates anew with each scrape
+        return " (requests now; slots: means since its start; rates: since then or the scrape before)"
+    return " (requests and cache now; times: means since its start)"
+
+
 def summed(d: Diagnosis) -> Iterator[b.Block]:
     """The largest rows of a printed table, and the load of a server; nothing for other captures."""
     known = {f.name: f.value for f in d.facts if f.name.startswith("load.")}
@@ -61,7 +71,7 @@ def summed(d: Diagnosis) -> Iterator[b.Block]:
         load.append("on a CPU")
     parts = d.tables.get("load")
     if load and (parts is None or parts.columns[0] != "run"):  # runs of a benchmark have no common load
-        since = " (means since its start)" if known.get("load.since_start") else ""
+        since = _since(known)
         yield b.Labelled("load", ", ".join(load) + since)
     if parts is not None:
         yield b.Gap()

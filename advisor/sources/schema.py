@@ -189,11 +189,12 @@ TABLES: dict[str, tuple[str, ...]] = {
     # What a serving engine says of its load, a row a line of its log; NaN if a line does not say it. `kind`
     # is LOAD_BOTH, LOAD_DECODE or LOAD_PREFILL; shares are 0 to 1; `accepted`: tokens of one verification.
     # `in_flight`: requests that a client has sent and that are not answered yet, waiting ones included. A
-    # mean of a row is over as many requests or tokens as its `_count` says.
+    # mean of a row is over as many requests or tokens as its `_count` says. `time_s` counts from the first
+    # row with a time; `stretch_s` is how long what the rates of a row are of lasted, where rows differ in it.
     "load": _names(
         "kind replica running waiting prompt_per_s output_per_s cache_used prefix_hit "
         "accepted acceptance graph step_ms token_ms queue_ms in_flight first_token_ms request_ms "
-        "output_tokens token_count queue_count first_token_count request_count prefix_count"
+        "output_tokens token_count queue_count first_token_count request_count prefix_count time_s stretch_s"
     ),
     # Of a whole recording: count, then ns (bytes of SIZES), NaN if a report lacks the column.
     "sums": _names("report name_id count total average median least most deviation"),

@@ -252,6 +252,15 @@ def test_values_of_llama_cpp(tmp_path: Path) -> None:
     )
 
 
+def test_time_to_read_a_prompt(tmp_path: Path) -> None:
+    """From 1 s to 3.5 s, less the 2 s of the answer."""
+    line = "0.0{}.000 I slot {}: id  0 | task 0 | {}\n".format
+    text = line("1.000", "launch_slot_", "processing task")
+    text += line("3.500", "print_timing", "       eval time = 2000.00 ms /   100 tokens (20.00 ms per token)")
+    text += line("3.500", "release", "stop processing")
+    expect_values(facts(tmp_path, text), {"load.prompt_ms": 500.0}, TRACE)
+
+
 def test_values_of_layers(tmp_path: Path) -> None:
     lines = "load_tensors: offloaded 20/33 layers to GPU\neval time = 100.00 ms / 10 runs\n"
     expect_values(

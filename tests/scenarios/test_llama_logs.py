@@ -54,6 +54,77 @@ def test_requests_one_after_the_other_are_one_at_once(tmp_path: Path) -> None:
     assert fact(found, "load.output_per_s", None) == pytest.approx(20)
 
 
+def timed(at_once: int, prompt_s: float, answer_s: float, rounds: int = 5) -> str:
+    """Lines with times, as since 2026: slots that take requests of 100 prompt tokens and 200 others one after
+    the other, without a pause."""
+    lines: list[tuple[float, str]] = []
+    for i in range(rounds):
+        begin = 7.0 + i * (prompt_s + answer_s)
+        end = begin + prompt_s + answer_s
+        for slot in range(at_once):
+            where = f"id  {slot} | task {i * at_once + slot} | "
+            rates = (
+                f"prompt eval time = {prompt_s * 1e3:10.2f} ms /   100 tokens ({prompt_s * 10:8.2f} ms per "
+                f"token, {100 / prompt_s:8.2f} tokens per second)",
+                f"       eval time = {answer_s * 1e3:10.2f} ms /   200 tokens ({answer_s * 5:8.2f} ms per "
+                f"token, {200 / answer_s:8.2f} tokens per second)",
+                f"      total time = {(prompt_s + answer_s) * 1e3:10.2f} ms /   300 tokens",
+                "   graphs reused =        198",
+            )
+            lines.append((begin, f"slot launch_slot_: {where}processing task, is_child = 0"))
+            lines += [(end, f"slot print_timing: {where}{rate}") for rate in rates]
+            lines.append((end, f"slot      release: {where}stop processing: n_tokens = 299, truncated = 0"))
+    texts = (f"{s // 60:.0f}.{s % 60:06.3f}.000 I {text}\n" for s, text in sorted(lines, key=lambda e: e[0]))
+    return f"0.01.038.170 I srv    load_model: initializing, n_slots = 4, n_ctx_slot = 1024\n{''.join(texts)}"
+
+
+def test_lines_with_times_tell_the_load_over_time(tmp_path: Path) -> None:
+    """Two slots, each 5 s a request of 200 tokens: 80 tokens/s while both read or answer, 40 of prompts."""
+    found = told(tmp_path, timed(2, prompt_s=1.0, answer_s=4.0))
+    expected = {"running": 2, "batch_limit": 4, "output_per_s": 80, "prompt_per_s": 40, "token_ms": 20}
+    for name, value in (expected | {"prompt_ms": 1000, "lines": 25}).items():
+        assert fact(found, f"load.{name}", None) == pytest.approx(value, rel=1e-3), name
+
+
+def test_scrapes_of_llama_cpp_count_what_ended_between_them(tmp_path: Path) -> None:
+    """Four requests of 100 tokens end together every 10 s, each of which took 8 s for its answer: 40
+    tokens/s, 80 ms a token; a scrape every 5 s sees every second one. The history is none of it."""
+    scrapes = [
+        f"llamacpp:tokens_predicted_total {90_000 + 400 * (i // 2)} {i * 5000}\n"
+        f"llamacpp:tokens_predicted_seconds_total {100 + 32 * (i // 2)} {i * 5000}\n"
+        f"llamacpp:predicted_tokens_seconds {12.5 if i % 2 == 0 else 0} {i * 5000}\n"
+        f"llamacpp:n_decode_total {1000 * i} {i * 5000}\n"
+        f"llamacpp:n_busy_slots_per_decode 4 {i * 5000}\n"
+        f"llamacpp:requests_processing 4 {i * 5000}\nllamacpp:requests_deferred 3 {i * 5000}\n"
+        for i in range(9)
+    ]
+    found = told(tmp_path, "".join(scrapes))
+    expected = {"running": 4, "waiting": 3, "output_per_s": 40, "token_ms": 80, "slots_busy": 4}
+    for name, value in (expected | {"slot_output_per_s": 12.5}).items():
+        assert fact(found, f"load.{name}", None) == pytest.approx(value), name
+    assert ranked(found) == ["all-slots-busy"]
+
+
+def test_a_rate_is_what_the_line_says_it_is(tmp_path: Path) -> None:
+    """The first token of an answer comes with its prompt: 20 tokens are 19 steps of 10 ms."""
+    line = "eval time =  190.00 ms /  20 tokens (  10.00 ms per token,  100.00 tokens per second)\n"
+    assert fact(told(tmp_path, line * 3), "load.token_ms", None) == pytest.approx(10)
+
+
+@pytest.mark.parametrize(
+    ("line", "accepted"),
+    [
+        ("draft acceptance rate = 0.25000 (   50 accepted /   200 generated)", None),
+        ("draft acceptance = 0.25000 (   50 accepted /   200 generated), mean len =  1.50", 1.5),
+    ],
+)
+def test_drafts_of_llama_cpp(tmp_path: Path, line: str, accepted: float | None) -> None:
+    found = told(tmp_path, timing(0, 0, 50.0) + line + "\n")
+    assert fact(found, "load.acceptance_ratio", None) == pytest.approx(0.25)
+    assert fact(found, "load.accepted_tokens", None) == accepted
+    assert ranked(found) == ["drafts-rejected"]
+
+
 METRICS = """\
 # HELP llamacpp:tokens_predicted_total Number of generation tokens processed.
 # TYPE llamacpp:tokens_predicted_total counter

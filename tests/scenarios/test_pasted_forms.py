@@ -69,7 +69,7 @@ SEEN: Mapping[str, Form] = {
             "load.slot_prompt_per_s": 914.814,
             "load.slot_output_per_s": 39.8736,
         },
-        causes=("requests-wait",),
+        causes=("all-slots-busy",),
     ),
     "llama_server_slots.log": Form(
         facts={"load.running": 4, "load.output_per_s": 40.0, "load.token_ms": 100}

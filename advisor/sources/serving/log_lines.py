@@ -16,6 +16,7 @@ from advisor.numerals import finite, read_float, read_int
 from advisor.reading import short_lines
 from advisor.sources.schema import LOAD_BOTH, LOAD_DECODE, LOAD_PREFILL
 from advisor.sources.serving.several_lines import SeveralLines
+from advisor.sources.serving.timed_slots import TimedSlots
 
 Row = dict[str, float]
 
@@ -26,8 +27,15 @@ _VLLM = re.compile(
 )
 _SGLANG = re.compile(r"^(?>.*?\b(?:Decode|Prefill) batch\b)(?:[,.\s]\D*?#|.*#running-req)")
 _TRTLLM = re.compile(r"^(?>.*?\biter = \d+,).*(?:num_scheduled_requests|currank_total_requests)")
-_LLAMA = re.compile(r"(prompt eval|eval) time\s*=\s*(\d+(?:\.\d+)?) ms /\s*(\d+) (?:tokens|runs)")
+_LLAMA = re.compile(
+    r"(prompt eval|eval) time\s*=\s*(\d+(?:\.\d+)?) ms /\s*(\d+) (?:tokens|runs)"
+    r"(?:\s*\(\s*\d+(?:\.\d+)? ms per token,\s*(\d+(?:\.\d+)?) tokens per second)?"
+)
 _SPECULATION = re.compile(r"Mean acceptance length:|Draft acceptance rate:")
+#: llama.cpp: a share of the drafted tokens, and since 2026 the tokens that a verification yields.
+_LLAMA_DRAFTS = re.compile(
+    r"\bdraft acceptance(?: rate)? = (\d+(?:\.\d+)?) \(.{0,40}?generated\)(?:, mean len =\s*(\d+(?:\.\d+)?))?"
+)
 _PREEMPTED = re.compile(r"is preempted by|Retract requests|#retracted_reqs|Decode out of memory happened")
 _RETRACTED = re.compile(r"#retracted_reqs:?\s{0,20}=?\s{0,20}(\d+)")
 #: vLLM 0.x warns of the 1st preemption, the 51st, the 101st, ..., with their number so far.
@@ -42,7 +50,7 @@ _ENGINES = {
     "sglang": r"\bsglang\b|\bServerArgs\(|server_args=|Decode batch|Prefill batch",
     "tensorrt-llm": r"\[TRT-LLM\]|\[TensorRT-LLM\]|tensorrt_llm",
     "native": r"\boffloaded \d+/\d+ layers to GPU|\bllama_(?:perf|print_timings|context|model)"
-    r"|\bllama\.cpp\b|\bslot +(?:release|print_timing|launch_slot)",
+    r"|\bllama\.cpp\b|\bslot +(?:release|print_timing|launch_slot)|\bllama_server\b|\bllama-server\b",
 }
 _VERSION = re.compile(
     r"(?:vLLM API server version|LLM engine \(v|sglang(?:==| version:? ?)|TensorRT[- ]LLM version:)"
@@ -50,7 +58,7 @@ _VERSION = re.compile(
 )
 #: Setting -> the names that engines give it where they list their arguments.
 _SETTINGS = {
-    "batch_limit": r"max_num_seqs|max_running_requests|max_batch_size|n_parallel|max_num_sequences",
+    "batch_limit": r"max_num_seqs|max_running_requests|max_batch_size|n_parallel|n_slots|max_num_sequences",
     "token_budget": r"max_num_batched_tokens|chunked_prefill_size|max_num_tokens",
     "tensor_parallel": r"tensor_parallel_size|tp_size|tensor_parallelism",
     "largest_graph": r"max_(?:cudagraph_)?capture_size|cuda_graph_max_b(?:s(?:_decode)?|atch_size)",
@@ -109,10 +117,11 @@ def read_log(text: str) -> ServerLog:
     lines, longer = short_lines(text)
     log = ServerLog(torn=longer)
     containers: list[str] = []
-    several = SeveralLines()
+    several, slots = SeveralLines(), TimedSlots()
     for line in lines:
         read_settings(line, log)
         several.read(line)
+        slots.read(line)
         before = len(log.rows)
         _read_line(line, log)
         if (at_once := several.at_once) > 1:
@@ -121,6 +130,10 @@ def read_log(text: str) -> ServerLog:
         hit = _CONTAINER.match(line)
         containers += [(hit[1] or hit[2]) if hit else ""] * (len(log.rows) - before)
     log.settings |= several.settings()
+    if over_time := slots.rows():  # more than what single requests say of themselves
+        log.settings |= slots.settings()
+        log.rows = over_time + [row for row in log.rows if "acceptance" in row]
+        return log
     if len(set(containers)) > 1:
         _number_replicas(log, containers)
     return log
@@ -153,7 +166,10 @@ def _read_line(line: str, log: ServerLog) -> None:
             if _SINCE.search(line):
                 _preempted(line, log)
             return
-    if _SPECULATION.search(line):
+    if hit := _LLAMA_DRAFTS.search(line):
+        accepted = read_float(hit[2]) if hit[2] else None
+        log.rows.append(_row(LOAD_BOTH, acceptance=read_float(hit[1]), accepted=accepted))
+    elif _SPECULATION.search(line):
         share = _find(r"[Dd]raft acceptance rate:\s*(\d+(?:\.\d+)?)", line)
         in_percent = re.search(r"[Dd]raft acceptance rate:\s*\d+(?:\.\d+)?%", line)
         accepted = _find(r"Mean acceptance length:\s*(\d+(?:\.\d+)?)", line)
@@ -320,10 +336,12 @@ def _llama(line: str) -> Iterator[Row]:
         ms, count = read_float(hit[2]), read_float(hit[3])
         if not ms or count is None:
             continue
+        # The first token comes with the prompt, so that the rate that is said is of one step less.
+        rate = (read_float(hit[4]) if hit[4] else None) or count / ms * 1e3
         if hit[1] == "eval":
-            yield _row(LOAD_DECODE, running=1.0, output_per_s=count / ms * 1e3)
+            yield _row(LOAD_DECODE, running=1.0, output_per_s=rate)
         else:
-            yield _row(LOAD_PREFILL, running=1.0, prompt_per_s=count / ms * 1e3)
+            yield _row(LOAD_PREFILL, running=1.0, prompt_per_s=rate)
 
 
 _READERS: tuple[tuple[str, Callable[[str], Iterator[Row]]], ...] = (

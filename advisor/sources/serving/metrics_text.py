@@ -71,7 +71,11 @@ _GAUGES = {
 #: Our column -> counters of tokens, for engines that say no rate.
 _RATES = {
     "output_per_s": ("vllm:generation_tokens_total", "sglang:generation_tokens_total"),
-    "prompt_per_s": ("vllm:prompt_tokens_total", "sglang:prompt_tokens_total"),
+    "prompt_per_s": (
+        "vllm:prompt_tokens_total",
+        "sglang:prompt_tokens_total",
+        "llamacpp:prompt_tokens_total",
+    ),
 }
 #: Tokens that a verification yields besides the accepted ones of its draft.
 _VERIFIED = ("vllm:spec_decode_num_accepted_tokens_total", "vllm:spec_decode_num_drafts_total")
@@ -150,6 +154,9 @@ _SLOT_RATES = {
     "slot_output_per_s": "llamacpp:predicted_tokens_seconds",
     "slot_prompt_per_s": "llamacpp:prompt_tokens_seconds",
 }
+_SLOT_SECONDS = ("llamacpp:tokens_predicted_seconds_total", "llamacpp:tokens_predicted_total")
+_SLOT_PROMPTS = ("llamacpp:prompt_seconds_total", "llamacpp:prompt_tokens_total")
+_STEPS = "llamacpp:n_decode_total"
 _SETTINGS = {"vllm:cache_config_info": {"num_gpu_blocks": "cache_blocks"}}
 
 
@@ -208,7 +215,12 @@ def read_metrics(text: str) -> ServerLog:
     for earlier, scrape in zip([None, *scrapes], scrapes, strict=False):
         for replica, values in scrape.values.items():
             before = earlier.values.get(replica, {}) if earlier else None if len(scrapes) > 1 else {}
-            log.rows.append(_row(replica, values, before, _seconds(earlier, scrape)))
+            row = _row(replica, values, before, _seconds(earlier, scrape))
+            if scrape.time is not None and scrapes[0].time is not None:
+                row["time_s"] = (scrape.time - scrapes[0].time) / 1e3
+            log.rows.append(row)
+    if len(log.rows) == len(scrapes) > 1:  # of one server
+        _rates_of_slots(scrapes, log.rows)
     for column in ("cache_used", "prefix_hit"):
         factor = share_factor(row[column] for row in log.rows if column in row)
         for row in log.rows:
@@ -217,9 +229,7 @@ def read_metrics(text: str) -> ServerLog:
     log.preempted = _preemptions(scrapes)
     if len(scrapes) == 1:
         log.settings["since_start"] = 1.0
-    for setting, name in _SLOT_RATES.items():
-        if scrapes and (value := scrapes[-1].total((name,))):
-            log.settings[setting] = value
+    log.settings |= _slot_settings(scrapes)
     if scrapes and (a_batch := _a_batch(scrapes)) is not None:
         log.settings["requests_a_batch"] = a_batch
     return log
@@ -292,9 +302,7 @@ def _row(
                 if column in _COUNTS:
                     row[_COUNTS[column]] = found[1]
                 break
-    rate, slots = (values.get(_SLOT_RATES[n], 0.0) for n in ("slot_output_per_s", "slots_busy"))
-    if rate > 0:
-        row |= {"token_ms": 1e3 / rate, "output_per_s": rate * max(slots, 1.0)}
+    row |= _of_slots(values, before, timed=seconds is not None)
     if (accepted := _quotient(*_VERIFIED, values, before)) is not None:
         row["accepted"] = 1 + accepted[0]
     if seconds is not None:
@@ -307,6 +315,61 @@ def _row(
             was = next((before[n] for n in _GAUGES["running"][0] if n in before), row["running"])
             row["running"] = (row["running"] + was) / 2
     return row
+
+
+def _of_slots(values: Mapping[str, float], before: Mapping[str, float], timed: bool) -> Row:
+    """Of llama.cpp: the time of a token in a slot, and the tokens of all slots that work. Its rates are of
+    what ended since anyone scraped it; counters of two scrapes tell what ended between these."""
+    rate, slots = (values.get(_SLOT_RATES[n], 0.0) for n in ("slot_output_per_s", "slots_busy"))
+    if (found := _quotient(*_SLOT_SECONDS, values, before)) is not None and before:
+        row = {"token_ms": 1e3 * found[0], "token_count": found[1]}
+        then, now = (of.get(_STEPS, 0.0) for of in (before, values))
+        if now > then:
+            slots = (slots * now - before.get(_SLOT_RATES["slots_busy"], 0.0) * then) / (now - then)
+        return row if timed else row | {"output_per_s": max(slots, 1.0) / found[0]}
+    if rate > 0 and not before:
+        return {"token_ms": 1e3 / rate, "output_per_s": rate * max(slots, 1.0)}
+    return {}
+
+
+def _slot_settings(scrapes: Sequence[_Scrape]) -> dict[str, float]:
+    """Of llama.cpp: slots that are busy, and their rates; of several scrapes, from the first to the last."""
+    found: dict[str, float] = {}
+    if not scrapes:
+        return found
+    first, last = scrapes[0], scrapes[-1]
+    for setting, name in _SLOT_RATES.items():
+        if (value := last.total((name,))) is not None:
+            found[setting] = value
+    if len(scrapes) == 1 or not found:
+        return found
+    grown = {
+        n: (last.total((n,)) or 0.0) - (first.total((n,)) or 0.0) for n in (*_SLOT_SECONDS, *_SLOT_PROMPTS)
+    }
+    for setting, (seconds, tokens) in (
+        ("slot_output_per_s", _SLOT_SECONDS),
+        ("slot_prompt_per_s", _SLOT_PROMPTS),
+    ):
+        if grown[seconds] > 0 and grown[tokens] > 0:
+            found[setting] = grown[tokens] / grown[seconds]
+    then, now = (scrape.total((_STEPS,)) or 0.0 for scrape in (first, last))
+    busy = first.total((_SLOT_RATES["slots_busy"],))
+    if busy is not None and now > then > 0:
+        found["slots_busy"] = max((found["slots_busy"] * now - busy * then) / (now - then), 0.0)
+    return found
+
+
+def _rates_of_slots(scrapes: Sequence[_Scrape], rows: Sequence[Row]) -> None:
+    """llama.cpp counts the tokens of a request when it ends: those of a scrape were made since the last one
+    that counted more than the one before it."""
+    counts = [scrape.total(_SLOT_SECONDS[1:]) for scrape in scrapes]
+    since: _Scrape | None = None
+    for row, scrape, (before, count) in zip(rows[1:], scrapes[1:], pairwise(counts), strict=True):
+        if before is None or count is None or count <= before:
+            continue
+        if since is not None and (seconds := _seconds(since, scrape)) is not None:
+            row |= {"output_per_s": (count - before) / seconds, "stretch_s": seconds}
+        since = scrape
 
 
 def _quotient(

@@ -42,8 +42,8 @@ class SeveralLines(Struct):
             self.busy[hit[1]] = 1
             self.busy = {slot: max(most, len(self.busy)) for slot, most in self.busy.items()}
         elif hit := _TIMED.search(line):
-            if self.timed is not None:  # no line says that the one before gave its request back
-                self.busy.pop(self.timed, None)
+            if self.timed not in (None, hit[1]):  # no line says that the one before gave its request back
+                self.busy.pop(self.timed or "", None)
             self.timed = hit[1]
         elif hit := _GIVES_BACK.search(line):
             self.busy.pop(hit[1], None)
