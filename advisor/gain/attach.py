@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
+import numpy as np
+
 from advisor.engine.judge import predicted
 from advisor.errors import InputError
 from advisor.gain import limits
@@ -17,7 +19,7 @@ from advisor.gain.replay_ops import NoEstimate
 from advisor.gain.whatifs import Fix, catalogue, make_fix, no_estimate
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.sharing import threads_elsewhere
-from advisor.model.arrays import distinct
+from advisor.model.arrays import Array, distinct
 from advisor.model.facts import Scope
 from advisor.model.findings import Finding
 from advisor.model.gain import (
@@ -151,6 +153,22 @@ class Gains:
             after = behind.get(fix.key, saved)
             joined[i] = findings[i].replaced(gain=gain.replaced(joint=joint, after_first=after))
         return tuple(joined)
+
+    def removed_in(self, finding: Finding) -> tuple[Array, Array] | None:
+        """Steps of the main device, and the time (ns) that the fix of the finding takes off their operations,
+        each step as often as it stands for others of the window; None without an estimate."""
+        replayer, fix = self._replayer, fix_of(finding)
+        if replayer is None or fix is None or self._saved_alone(finding) is None:
+            return None
+        try:
+            before = replayer.inputs((), replayer.middle).ops
+            after = replayer.inputs([fix], replayer.middle_of([fix])).ops
+        except NoEstimate:
+            return None
+        if len(after.duration) != len(before.duration):
+            return None
+        removed = np.maximum(before.duration - after.duration, 0.0) * replayer.excerpt.share(before.step)
+        return before.step, removed
 
     def each_time_once(self, ordered: Sequence[Finding]) -> dict[tuple[str, Scope], Gain]:
         """The gains, by code and scope, of those of the findings, in the order in which their fixes are

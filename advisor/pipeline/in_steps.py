@@ -1,9 +1,10 @@
 """Which steps a fault is in, said behind the message of a finding: where steps of one name (a batch size)
-hold nearly all of the idle time or copies that it is about, and others hold hardly any."""
+hold nearly all of the idle time or copies that it is about, or of the time that its fix takes off kernels,
+and others hold hardly any."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -30,9 +31,11 @@ _OF_WORK = frozenset(
 )
 #: Parts that hold more than what such a finding is about, and those of the recording.
 _NOT = frozenset(("compute", "communication", "profiler", "startup", "unknown"))
+#: Steps and what (ns) the fix of a finding takes off their kernels.
+Removed = Callable[[Finding], tuple[Array, Array] | None]
 
 
-def with_steps(a: Analysis, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+def with_steps(a: Analysis, findings: Sequence[Finding], removed: Removed) -> tuple[Finding, ...]:
     """The findings, those above info with the steps that hold them."""
     steps = a.window_steps
     texts = step_texts(a, steps)
@@ -43,7 +46,7 @@ def with_steps(a: Analysis, findings: Sequence[Finding]) -> tuple[Finding, ...]:
     for finding in findings:
         found = None
         if finding.severity != "info" and finding.scope.phase is None:
-            found = _held(a, finding, of, len(names))
+            found = _held(a, finding, of, len(names), removed)
         if found is not None and str(names[found[0]]) not in finding.message:
             where = f" {percent(found[1])} of it lies in steps {names[found[0]]}."
             finding = finding.replaced(message=finding.message + where)
@@ -51,21 +54,36 @@ def with_steps(a: Analysis, findings: Sequence[Finding]) -> tuple[Finding, ...]:
     return tuple(out)
 
 
-def _held(a: Analysis, finding: Finding, of: Array, count: int) -> tuple[int, float] | None:
+def _held(a: Analysis, finding: Finding, of: Array, count: int, removed: Removed) -> tuple[int, float] | None:
     """The name (a position) that holds nearly all of the finding's time in the window, and the share."""
     device = finding.scope.device if finding.scope.device is not None else a.main_device
     budget = a.budgets.get(device)
     if budget is None or finding.impact is None:
         return None
     parts = {finding.impact.part, *(finding.impact.parts or ())}
-    if parts & _NOT or not parts <= set(PARTS):
+    if finding.impact.part == "compute":
+        time = _off_kernels(a, finding, removed)
+    elif parts & _NOT or not parts <= set(PARTS):
         return None
-    time = sum((_by_step(a, budget, part) for part in parts), np.zeros(len(of)))
+    else:
+        time = sum((_by_step(a, budget, part) for part in parts), np.zeros(len(of)))
+    if time is None or not time.any():
+        return None
     held, steps = np.bincount(of, time, count), np.bincount(of, minlength=count)
     most = int(held.argmax())
     share = float(held[most] / max(held.sum(), 1.0))
     few = 2 * steps[most] <= len(of) and steps[most] >= limits.NAMED_STEPS
     return (most, share) if few and share >= limits.ALL_IN_STEPS_RATIO else None
+
+
+def _off_kernels(a: Analysis, finding: Finding, removed: Removed) -> Array | None:
+    """Time (ns) that the fix takes off the kernels of each step of the window; None without an estimate."""
+    found = removed(finding)
+    if found is None:
+        return None
+    steps, (step, time) = a.window_steps, found
+    place = np.minimum(np.searchsorted(steps, step), len(steps) - 1)
+    return np.bincount(place, np.where(steps[place] == step, time, 0.0), len(steps))
 
 
 def _by_step(a: Analysis, budget: DeviceBudget, part: str) -> Array:

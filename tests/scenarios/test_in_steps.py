@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.machine import DECODE_LAYER, Machine
+from tests.scenarios.machine import ADD, DECODE_LAYER, GEMV, MUL, Machine
 from tests.scenarios.support import diagnosed, finding, severity
 
 NAME = "execute_context_0(0)_generation_{0}({0})"
@@ -63,6 +63,26 @@ def test_a_fault_of_all_sizes_names_none(tmp_path: Path, cause: str) -> None:
     """The near miss."""
     d = diagnosed(server(FAULTS[cause], lambda _: True), tmp_path)
     assert "lies in steps" not in finding(d, cause).message
+
+
+CHAIN = (GEMV, 12), *(((ADD, 6), (MUL, 6)) * 3)
+
+
+def elementwise(m: Machine) -> None:
+    """This size runs operators one after the other that the graphs of the others have in one kernel."""
+    m.replay(30, CHAIN, call=9)
+
+
+def test_kernels_of_one_size_are_named_too(tmp_path: Path) -> None:
+    """What the fix takes off kernels lies in the steps of this size."""
+    d = diagnosed(server(elementwise, lambda batch: batch == 12), tmp_path)
+    assert severity(d, "unfused-elementwise") != "info"
+    assert f"of it lies in steps {NAME.format(12)}." in finding(d, "unfused-elementwise").message
+
+
+def test_kernels_of_all_sizes_name_none(tmp_path: Path) -> None:
+    d = diagnosed(server(elementwise, lambda _: True), tmp_path)
+    assert "lies in steps" not in finding(d, "unfused-elementwise").message
 
 
 def test_a_server_without_the_fault_names_none(tmp_path: Path) -> None:
