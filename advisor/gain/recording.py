@@ -14,7 +14,7 @@ from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import OPERATIONS
 
 #: Marks of steps by PyTorch's profiler: `step()` ends one and begins the next.
-_STEP_MARK = re.compile(r"^ProfilerStep#\d+$")
+_STEP_MARK = re.compile(r"^ProfilerStep#(\d+)$")
 
 
 def recordings(a: Analysis) -> dict[int, list[tuple[Array, Array, bool]]]:
@@ -44,12 +44,14 @@ def recordings(a: Analysis) -> dict[int, list[tuple[Array, Array, bool]]]:
 
 
 def step_marks(a: Analysis) -> dict[int, Spans]:
-    """By thread: the time between two marks of steps, which the profiler's `step()` takes."""
+    """By thread: the time between the marks of two steps of which one is numbered after the other, which the
+    profiler's `step()` takes. Between others lie steps that it did not record."""
     found = a.ranges.matching(_STEP_MARK.match) if a.trace.has("ranges") else {}
     rows = a.ranges.rows(list(found))
+    number = np.array([int(found[text][1]) for text in rows["text"].tolist()], np.int64)
     out: dict[int, Spans] = {}
     for thread in distinct(rows["thread"]).tolist():
-        mine = rows["thread"] == thread
-        start, end = rows["start"][mine], rows["end"][mine]
-        out[thread] = union(end[:-1], start[1:])
+        mine = np.flatnonzero(rows["thread"] == thread)
+        follows = np.diff(number[mine]) == 1
+        out[thread] = union(rows["end"][mine[:-1][follows]], rows["start"][mine[1:][follows]])
     return out

@@ -233,6 +233,17 @@ def test_the_time_between_two_marks_of_steps_is_the_profilers(tmp_path: Path) ->
     assert gone == pytest.approx(10 + 20)
 
 
+def test_between_marks_whose_numbers_do_not_follow_lies_more_than_the_profiler(tmp_path: Path) -> None:
+    """The same program, of which one step of three was recorded: what lies between is its own."""
+    trace = Profile().gpu().process(1)
+    for step in range(6):
+        now = 100 * step * US
+        trace.annotation(f"ProfilerStep#{3 * step}", now, 90 * US)
+        trace.launch(at=now + 20 * US, dur=5 * US, kernel_dur=2 * US)
+        trace.sync(at=now + 30 * US, dur=10 * US)
+    assert step_us(shown(trace, tmp_path), scenario=NOTHING) == pytest.approx(100)
+
+
 def test_timed_python_calls_cost_up_to_1_6_us_each(tmp_path: Path) -> None:
     def record(trace: Profile, now: int) -> None:
         for k in range(10):

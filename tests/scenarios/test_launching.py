@@ -759,3 +759,49 @@ def test_many_short_queries_before_each_launch(tmp_path: Path) -> None:
     assert after is not None
     assert made is not None
     assert made.mid <= after.mid <= 1.25 * made.mid  # the host code between the queries stays
+
+
+def partly_ahead(queued: int, waiting: int, bursts: int = 12) -> Export:
+    """Twelve steps of launches every 10 us: behind each product of 60 us so many kernels of 2 us are queued
+    by its end, one microsecond from one to the next, and for so many the device waits."""
+    export, free, now = Export().gpu(name="NVIDIA H200").process(100), 0.0, 0.0
+    for i in range(12):
+        begin = now
+        for _ in range(bursts):
+            for k in range(1 + queued + waiting):
+                start = max(now + 9, free + 1)
+                us = 60 if k == 0 else 2
+                export.call("cudaLaunchKernel_v7000", int(now * 1_000), 7_000)
+                export.kernel(
+                    int(start * 1_000), us * 1_000, (GEMM if k == 0 else NORM).name, grid=(FULL, 1, 1)
+                )
+                free, now = start + us, now + 10
+            now = max(now, free - 2)
+        export.call("cudaStreamSynchronize_v3020", int(now * 1_000), int((free + 5 - now) * 1_000))
+        now = free + 10
+        export.range(f"decode_step {i}", int(begin * 1_000), int(now * 1_000) - 1)
+    return export
+
+
+def number(found: Diagnosis, name: str) -> float:
+    value = fact(found, name)
+    assert isinstance(value, float)
+    return value
+
+
+def test_launches_hold_much_of_the_step_though_half_of_the_kernels_are_queued_in_time(tmp_path: Path) -> None:
+    """A queue that is empty before two kernels in five, for a third of the step."""
+    found = diagnosed(partly_ahead(queued=8, waiting=6), tmp_path)
+    assert number(found, "launch.empty_queue_ratio") < 0.5
+    assert number(found, "launch.idle_ratio") > 0.2
+    expect(found, also=["launch-bound"])
+
+
+def test_launches_that_hold_little_of_the_step_are_none_where_most_kernels_are_queued(tmp_path: Path) -> None:
+    found = diagnosed(partly_ahead(queued=8, waiting=2), tmp_path)
+    assert 0.1 <= number(found, "launch.idle_ratio") < 0.2
+    expect(found, never=["launch-bound"])
+
+
+def test_kernels_that_are_all_queued_in_time_wait_for_no_launch(tmp_path: Path) -> None:
+    expect(diagnosed(partly_ahead(queued=6, waiting=0), tmp_path), never=["launch-bound", "queue-empty"])
