@@ -18,6 +18,7 @@ from advisor.metrics.collectives import (
     blocking,
     device_collectives,
     gradients,
+    in_line,
     overlap,
     rows_of_collectives,
     small,
@@ -96,7 +97,7 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
     exposed, window = budget.share("communication"), budget.program_ns
     if len(found) == 0:
         of_all = "time", "exposed", "exposed_transfer"
-        of_some = "exchange_exposed", "exchange_part", "point_to_point", "point_to_point_over"
+        of_some = "exchange_exposed", "exchange_part", "point_to_point", "point_to_point_over", "in_line"
         out |= {f"comm.{name}_ratio": 0.0 for name in (*of_all, *of_some)} | {"comm.halves": False}
         return
     time, hidden = overlap(a, device)
@@ -124,6 +125,8 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
         if added is None
         else found.exposed[added].sum() / max(int(found.exposed.sum()), 1),
         "comm.reduces_ratio": found.exposed[joins].sum() / max(int(found.exposed.sum()), 1),
+        "comm.in_line_ratio": found.exposed[in_line(a, device, found)].sum()
+        / max(int(found.exposed.sum()), 1),
         "comm.sizes_known": sized.any(),
         **_exchange_facts(a, device, found, np.maximum(waits, 0)),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.gain import limits
+from advisor.metrics import limits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, union
 from advisor.model.arrays import Array, distinct
@@ -32,4 +32,4 @@ def overlaps(a: Analysis) -> bool:
         start, end = a.ops.start[at], a.ops.end[at]
         beside += int(Coverage(budget.compute).within(start, end).sum())
         whole += int((end - start).sum())
-    return beside >= limits.OVERLAPPING_RATIO * max(whole, 1)
+    return beside >= limits.kernels.OVERLAPPING_RATIO * max(whole, 1)

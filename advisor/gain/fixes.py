@@ -16,7 +16,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from advisor.facts import limits as fact_limits
-from advisor.gain import fixes_copies, fixes_device, fixes_host, fixes_speed, limits
+from advisor.gain import fixes_copies, fixes_device, fixes_host, fixes_speed, fixes_transfers, limits
 from advisor.gain.inputs import NEVER, Inputs, with_own_code
 from advisor.gain.profiler import Scenario
 from advisor.gain.replay_ops import NoEstimate, Work, require
@@ -262,7 +262,7 @@ Change = Callable[[Fix, Inputs, Work, Scenario, int], Inputs]
 @cache
 def changes() -> dict[str, Change]:
     """The function of each what-if, which has its name."""
-    modules = fixes_host, fixes_copies, fixes_device, fixes_speed
+    modules = fixes_host, fixes_copies, fixes_device, fixes_speed, fixes_transfers
     known = {name: value for module in modules for name, value in vars(module).items()} | globals()
     return {name: known[name] for name in catalogue().whatifs}
 
@@ -271,6 +271,7 @@ def changes() -> dict[str, Change]:
 NUMBERS: dict[str, Callable[[Fix, Work], list[str]]] = {
     "balance_experts": routing_numbers,
     "batch": batch_numbers,
+    "halve_bytes": fixes_transfers.halved_numbers,
 }
 
 

@@ -17,7 +17,7 @@ from advisor.gain.replay_ops import NoEstimate, Work, require
 from advisor.gain.resources import time_alone
 from advisor.gain.whatifs import Fix, constant
 from advisor.knowledge.shapes import Precision
-from advisor.metrics.collectives import collectives_in_rows, small_collectives
+from advisor.metrics.collectives import collectives_in_line, collectives_in_rows, small_collectives
 from advisor.metrics.kernels import ATTENTION, UNFUSED, is_combining, is_simt_fp32, is_tf32
 from advisor.metrics.layers import concatenations, is_layout_change
 from advisor.metrics.operations import Kind
@@ -309,25 +309,37 @@ def shorten_node_gaps(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, 
     return inputs.with_ops(gap=np.where(usual, inputs.ops.gap * stays, inputs.ops.gap))
 
 
+#: Why nothing hides collectives.
+_SETS_THE_PACE = (
+    "no other kernels are left to hide the collectives behind: they set the pace; move fewer bytes, or use "
+    "fewer ranks on this link"
+)
+_IN_LINE = (
+    "in decode steps the next layer begins with what the collectives join, and neither the other half of a "
+    "batch nor other requests compute meanwhile: nothing can hide them; make them shorter"
+)
+
+
 def overlap_communication(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Collectives run beside the other kernels: both end with the longer of them (Amdahl), so that no more
-    is hidden than the other kernels take without a collective beside them. Pessimistic: half of that where
+    is hidden than the other kernels take without a collective beside them. Those in line with the layers of
+    decode steps stay. Pessimistic: half of that where
     the capture shows collectives beside kernels, nothing where none runs so.
 
     Transfers between two GPUs that need nothing of their step can be received a step ahead, as far as
     its other work hides them: on a stream of their own, and in the optimistic reading before all kernels
     of the step, where one rank alone cannot tell a cache to come from the result of a stage before."""
     mine = require(work.communication, "the replayed steps hold no collectives")
+    in_line = work.found_by(collectives_in_line)
+    why = _SETS_THE_PACE if not in_line.any() else _IN_LINE
+    mine = require(mine & ~in_line & (work.exposed > 0), why) if in_line.any() else mine
     duration = inputs.ops.duration
     exposed = float((duration * work.exposed)[mine].sum())
     alone = float((duration * uncovered(work.a, work.at))[(work.kind == Kind.KERNEL) & ~mine].sum())
     hidden = min(alone / max(exposed, 1.0), 1.0)
     ahead = _apart(inputs, work) | (_leading(inputs, work) if lean > 0 else False)
     if hidden * exposed < limits.HIDDEN_RATIO * float(duration[mine].sum()) and not ahead.any():
-        raise NoEstimate(
-            "no other kernels are left to hide the collectives behind: they set the pace; move fewer bytes, "
-            "or use fewer ranks on this link"
-        )
+        raise NoEstimate(why)
     if lean < 0:
         hidden *= limits.HIDDEN_AT_WORST if overlaps(work.a) else 0.0
     share = np.full(len(work), hidden * fix.number("overlap"))

@@ -111,6 +111,9 @@ NODE_GAPS_REMAIN = 0.9, 0.75, 0.0
 ONE_SHOT_SAVED = 0.25, 0.5, 1.0
 #: Of the time of the shortest collective, this share begins a transfer. Choice: the rest moves its bytes.
 BEGINS_TRANSFER = 0.5, 0.75, 1.0
+#: Time of transfers that move half of their bytes. Choice: in the pessimistic reading narrowing values and
+#: widening them again takes half of what is won.
+HALVED_TRANSFERS_REMAIN = 0.75, 0.5, 0.5
 #: Powers of `rate_loss` (knowledge/whatifs.yaml) by which products stay below a new rate. Choice.
 RATE_LOSS_POWERS = 5.0, 1.0, -1.0
 
@@ -122,8 +125,6 @@ SHARP_FACTOR = 10
 #: Of the time of collectives that could be hidden, this share is in the pessimistic reading. Choice: some
 #: collectives end what the next kernel needs.
 HIDDEN_AT_WORST = 0.5
-#: With other kernels beside this share of the time of collectives, a program lets them overlap. Choice.
-OVERLAPPING_RATIO = 0.02
 #: Where less than this share of the collectives' time could be hidden, overlapping wins nothing. Choice.
 HIDDEN_RATIO = 0.01
 #: A read-back is a copy to the host of at most this many bytes. Choice.

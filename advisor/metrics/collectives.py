@@ -200,6 +200,29 @@ def collectives_in_rows(a: Analysis, device: int) -> Array:
     return _rows(a, device)[rows_of_collectives(a, device, device_collectives(a, device))]
 
 
+def in_line(a: Analysis, device: int, found: Collectives) -> Array:
+    """Mask of the collectives of decode steps that join the parts of layers, where hardly any other kernel
+    runs beside collectives: the next layer begins with what they join, and neither the other half of a batch
+    nor other requests compute meanwhile."""
+    time, hidden = overlap(a, device)
+    if hidden >= limits.kernels.OVERLAPPING_RATIO * max(time, 1):
+        return np.zeros(len(found), bool)
+    joins = np.array([kind in JOINING for kind in found.kinds] or [False])[found.kind]
+    decodes = np.array([phase == "decode" for phase in a.steps.phase] + [False])  # MISSING is the last
+    return np.asarray(joins & decodes[a.steps.op_step[_rows(a, device)]])
+
+
+def collectives_in_line(a: Analysis, device: int) -> Array:
+    """The same as positions in `ops`."""
+    return _rows(a, device)[in_line(a, device, device_collectives(a, device))]
+
+
+def bytes_of_collectives(a: Analysis, device: int) -> tuple[Array, Array]:
+    """Positions in `ops` of the collectives of a device, and how many bytes each moves, MISSING if the tracer
+    did not record it."""
+    return _rows(a, device), device_collectives(a, device).bytes
+
+
 def _places(a: Analysis, mine: Array, kind: Array) -> Array:
     """Which call of its kind in its step each collective is; equal places of one phase repeat."""
     out = np.full(len(mine), MISSING, np.int64)

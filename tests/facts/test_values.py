@@ -773,6 +773,21 @@ def test_what_one_process_sends_to_another(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("step", "beside", "in_line"), [("decode_step", 0, 1.0), ("decode_step", 20, 0.0), ("prefill", 0, 0.0)]
+)
+def test_collectives_in_line_with_layers(step: str, beside: int, in_line: float, tmp_path: Path) -> None:
+    """Steps of 1 ms: an all-reduce of 100 us behind a kernel; in some programs another one runs beside it."""
+    e = Export().gpu().process(1)
+    for i in range(20):
+        t = i * STEP
+        e.range(f"{step} {i}", t, t + 900 * US)
+        rows = [(GEMM.name, 0, 100, 7), (ALL_REDUCE.name, 100, 100, 9), (GEMM.name, 200, 100, 7)]
+        for name, at, us, stream in [*rows, (NORM.name, 110, beside, 7)] if beside else rows:
+            e.launch(t + at * US // 2, 3 * US, name, t + (100 + at) * US, us * US, stream=stream)
+    expect_values(built(e, tmp_path), {"comm.in_line_ratio": in_line})
+
+
+@pytest.mark.parametrize(
     ("around", "exchange"),
     [
         ("nccl:all_to_all", 1.0),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.gain import fixes, fixes_copies, fixes_device, fixes_host, fixes_speed
+from advisor.gain import fixes, fixes_copies, fixes_device, fixes_host, fixes_speed, fixes_transfers
 from advisor.gain.attach import combine
 from advisor.gain.estimate import Replayer
 from advisor.gain.fixes import changes, settled
@@ -38,7 +38,7 @@ PARAMETERS = ["fix", "inputs", "work", "scenario", "lean"]
 
 def test_every_what_if_of_the_catalogue_is_there() -> None:
     """And each function of this form in the modules of what-ifs has its entry."""
-    modules = (fixes, fixes_copies, fixes_device, fixes_host, fixes_speed)
+    modules = (fixes, fixes_copies, fixes_device, fixes_host, fixes_speed, fixes_transfers)
     written = {
         name
         for module in modules

@@ -48,7 +48,7 @@ def test_the_mended_job_is_as_fast_as_was_said(tmp_path: Path) -> None:
 
 def test_every_gain_of_a_job_starts_from_the_step_of_its_header(tmp_path: Path) -> None:
     """Without the profiler, the mean over the ranks, whether the estimate is of one rank or of all."""
-    found = diagnosed(job(RANKS, more={LATE: MORE}, transfer=60).write(tmp_path))
+    found = diagnosed(job(RANKS, more={LATE: MORE}, transfer=60, name="iteration").write(tmp_path))
     steps = [i.untraced_step_ms for i in found.inputs]
     step = over_all(steps)
     assert step is not None
@@ -85,7 +85,7 @@ def test_lateness_before_the_window_is_no_gain() -> None:
 
 
 def test_an_exposed_transfer_in_a_job(tmp_path: Path) -> None:
-    found = diagnosed(job(transfer=60).write(tmp_path))
+    found = diagnosed(job(transfer=60, name="iteration").write(tmp_path))
     gain = finding(found, "exposed-communication").gain
     assert gain is not None
     assert gain.step_before_ms is not None
@@ -98,7 +98,7 @@ def test_an_exposed_transfer_in_a_job(tmp_path: Path) -> None:
 def test_advice_of_a_job_with_a_late_rank_hides_no_waiting(tmp_path: Path) -> None:
     """The recommendation that leads and the finding are of one fix: neither hides the wait of 60 us for the
     late rank that comes before a transfer of 60 us."""
-    found = diagnosed(job(more={LATE: 60}, transfer=60).write(tmp_path))
+    found = diagnosed(job(more={LATE: 60}, transfer=60, name="iteration").write(tmp_path))
     told = [f for f in found.findings if f.cause == "exposed-communication"]
     assert told
     for f in told:

@@ -32,9 +32,10 @@ def job(
     host: Mapping[int, float] | None = None,
     layer_host: Late | None = None,
     steps: int = 12,
+    name: str = "decode_step",
     **options: Any,
 ) -> Cluster:
-    """A decode step of eight layers, each with a GEMM, if asked for 50 us of another kernel, and an
+    """A step of eight layers, each with a GEMM, if asked for 50 us of another kernel, and an
     all-reduce. Ranks need `more` for the last kernel; `host` code runs before a step or a layer."""
 
     def at(given: Any, step: int, layer: int) -> Any:
@@ -42,7 +43,7 @@ def job(
 
     made = Cluster(ranks, **options)
     for i in range(steps):
-        with made.step(f"decode_step {i}"):
+        with made.step(f"{name} {i}"):
             if host:
                 made.host(host)
             for layer in range(LAYERS):
@@ -162,7 +163,7 @@ def test_a_rank_whose_host_is_slow(tmp_path: Path) -> None:
 
 
 def test_an_exposed_all_reduce(tmp_path: Path) -> None:
-    found = diagnosed(job(transfer=60).write(tmp_path))
+    found = diagnosed(job(transfer=60, name="iteration").write(tmp_path))
     # The kernels take longer, so that all of 28 % of the step may be hidden.
     assert communication(found) == {"exposed-communication": "high"}
     exposed = finding(found, "exposed-communication")
@@ -171,6 +172,15 @@ def test_an_exposed_all_reduce(tmp_path: Path) -> None:
     assert "On 4 of 4 ranks" in exposed.message
     assert "One rank alone" not in exposed.message
     assert fact(found, "ranks.wait_ratio") < 0.1  # type: ignore[operator]
+
+
+def test_an_exposed_all_reduce_of_decode_steps(tmp_path: Path) -> None:
+    """The next layer begins with it: it holds 28 % of the step, and nothing can hide it."""
+    found = diagnosed(job(transfer=60).write(tmp_path))
+    exposed = finding(found, "exposed-communication")
+    assert exposed.severity == "medium"
+    assert exposed.gain is not None
+    assert "nothing can hide them" in str(exposed.gain.reason)
 
 
 @pytest.mark.parametrize(("host", "held"), [(0.0, 1.0), (400.0, 1 / 8)])
@@ -189,7 +199,7 @@ def test_exposed_time_that_holds_up_a_kernel_and_such_that_does_not(
 
 def test_a_slow_link(tmp_path: Path) -> None:
     """Some transfers take twenty times as long, on all ranks alike: nobody is late."""
-    made = job(transfer=lambda i, layer: 400 if i % 5 == 2 and layer == 3 else 20, steps=20)
+    made = job(transfer=lambda i, layer: 400 if i % 5 == 2 and layer == 3 else 20, steps=20, name="iteration")
     found = diagnosed(made.write(tmp_path))
     causes = communication(found)
     assert causes.pop("collective-variability") == "low"

@@ -18,7 +18,7 @@ from tests.scenarios.machine import (
     Kernel,
     Machine,
 )
-from tests.scenarios.support import diagnosed, expect, fact, ranked
+from tests.scenarios.support import diagnosed, expect, fact, finding, ranked
 from tests.scenarios.test_recorded_causes import advice
 
 EXPERTS = Kernel("void deep_gemm::sm90_m_grouped_fp8_gemm_masked_1d2d_impl<(unsigned)7168>(float*)", 132)
@@ -128,8 +128,8 @@ def test_layers_without_experts_between_those_with(tmp_path: Path) -> None:
     d = diagnosed(m, tmp_path)
     assert fact(d, "comm.halves") is False
     assert fact(d, "comm.exchange_part_ratio") == pytest.approx(128 / 328, rel=0.02)
-    assert "alternate-half-batches" not in advice(d, "exposed-communication")
-    assert "overlap-communication" in advice(d, "exposed-communication")
+    assert fact(d, "comm.in_line_ratio") == pytest.approx(200 / 328, rel=0.02)
+    assert {"alternate-half-batches", "overlap-communication"}.isdisjoint(advice(d, "exposed-communication"))
 
 
 @pytest.mark.parametrize(("kernel", "collective"), [(321, 486), (150, 400), (480, 120), (300, 290)])
@@ -138,7 +138,7 @@ def test_collectives_that_outlast_the_kernels_are_to_move_less(
 ) -> None:
     """Beside each other the longer part sets the pace: where that is the collectives' one, moving less comes
     first, and what overlapping wins is said beside it."""
-    export = scenes.kernels((scenes.GEMM, kernel), (scenes.NCCL, collective), step="decode_step")
+    export = scenes.kernels((scenes.GEMM, kernel), (scenes.NCCL, collective), step="iteration")
     d = diagnosed(export, tmp_path)
     expect(d, "exposed-communication")
     found = next(f for f in d.findings if f.cause == "exposed-communication")
@@ -150,3 +150,51 @@ def test_collectives_that_outlast_the_kernels_are_to_move_less(
     assert program[0] == ("exchange-fewer-bytes" if longer else "overlap-communication")
     assert ("set the pace" in found.message) == longer
     assert otherwise(found) == ("overlap communication with compute" if longer else "")
+
+
+def split_layers(name: str, beside: bool, us: float = 150) -> Machine:
+    """Layers that GPUs share: an all-reduce behind attention and one behind the MLP, on a stream of their
+    own; `beside` it the kernels of the other half of the batch, else the layer waits for it."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"{name} {i}"):
+            for _ in range(2 * LAYERS):
+                m.layers(1, [(NORM, 4), (GEMV, 180), (DECODE_ATTENTION, 60)])
+                m.join(20, on=7)
+                m.launch(ALL_REDUCE, us, stream=20)
+                if not beside:
+                    m.join(7, on=20)
+            m.join(7, on=20)
+            m.wait()
+    return m
+
+
+def test_nothing_hides_the_all_reduces_of_a_decode_step(tmp_path: Path) -> None:
+    """Each layer begins with what they add up: no estimate of overlapping, with the reason, at most MEDIUM by
+    the share held, and no advice to overlap."""
+    d = diagnosed(split_layers("decode_step", beside=False), tmp_path)
+    expect(d, "exposed-communication")
+    found = finding(d, "exposed-communication")
+    assert fact(d, "comm.in_line_ratio") == 1.0
+    assert found.severity == "medium"
+    assert found.gain is not None
+    assert (found.gain.speedup, found.gain.reason is None) == (None, False)
+    assert "the next layer begins with what the collectives join" in str(found.gain.reason)
+    assert "overlap-communication" not in advice(d, "exposed-communication")
+
+
+def test_half_a_batch_hides_the_all_reduces_of_the_other(tmp_path: Path) -> None:
+    d = diagnosed(split_layers("decode_step", beside=True), tmp_path)
+    assert fact(d, "comm.in_line_ratio") == 0.0
+    assert "exposed-communication" not in ranked(d)
+
+
+def test_a_prompt_can_be_cut_in_two_halves(tmp_path: Path) -> None:
+    """The same kernels in steps that read prompts: the halves of a prompt hide each other's all-reduces."""
+    d = diagnosed(split_layers("prefill", beside=False), tmp_path)
+    found = finding(d, "exposed-communication")
+    assert fact(d, "comm.in_line_ratio") == 0.0
+    assert found.gain is not None
+    assert found.gain.speedup is not None
+    assert found.gain.speedup.mid == pytest.approx(394 / 244, rel=0.05)
+    assert "overlap-communication" in advice(d, "exposed-communication")

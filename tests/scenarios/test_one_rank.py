@@ -33,7 +33,7 @@ def decoding(collective: Kernel, us: float, *, call: float = 2) -> Machine:
 @pytest.mark.parametrize(("collective", "us"), [(ALL_REDUCE, 80), (ALL_REDUCE, 300), (RECEIVE, 120)])
 def test_time_that_may_be_waiting_is_not_promised(tmp_path: Path, collective: Kernel, us: float) -> None:
     d = diagnosed(decoding(collective, us), tmp_path)
-    assert ranked(d)[0] == "exposed-communication"
+    assert ranked(d)[0] in ("exposed-communication", "many-small-collectives")
     headline = summary.verdict(d)
     assert PERHAPS in headline
     assert "→" not in headline
@@ -57,7 +57,8 @@ def test_what_one_other_process_sends_is_received_ahead(
             m.read_back()
     d = diagnosed(m, tmp_path)
     given = advice(d, "exposed-communication")
-    assert ("receive-ahead" in given, "overlap-communication" in given) == (one_process, not one_process)
+    assert ("receive-ahead" in given) == one_process
+    assert "overlap-communication" not in given  # the layers of decode steps begin with the all-reduces
     assert fact(d, "comm.point_to_point_ratio") == pytest.approx(receive / (receive + reduce), abs=0.02)
 
 
@@ -79,7 +80,7 @@ def test_tokens_for_experts_are_no_receiving(tmp_path: Path) -> None:
 def test_ranks_that_were_given_together_show_what_is_transfer(tmp_path: Path) -> None:
     made = Cluster(2, seed=7)
     for i in range(14):
-        with made.step(f"decode_step {i}"):
+        with made.step(f"iteration {i}"):
             for _ in range(10):
                 made.compute(GEMM, 60)
                 made.collective(ALL_REDUCE, 80)

@@ -125,6 +125,8 @@ SHORT_COLLECTIVE_NS = 100_000
 BETWEEN_ROW_NS = 10_000
 #: If at least this share of it is exposed. Choice. Lower, and one that hides among kernels is in a row.
 ALONE_RATIO = 0.9
+#: With other kernels beside this share of the time of collectives, a program lets them overlap. Choice.
+OVERLAPPING_RATIO = 0.02
 #: Kernels of one name and launch shape inside one replay of a graph: from so many calls, and from this factor
 #: between the longest and the shortest on, the times are not theirs. Choice: products of one shape and other
 #: depths differ up to fourfold (4,096 against 14,336). Lower, and those count; higher, and times that lie are
