@@ -107,6 +107,7 @@ def damage_facts(a: Analysis, out: FactWriter, rows: int) -> None:
         "capture.lost_ratio": max(out.value(f"capture.{name}_ratio") or 0.0 for name in names),
         "capture.damage_signs": "; ".join(text for text, _ in signs) or "none",
         "capture.refusal": found[0].id if found else "none",
+        "capture.next_refusal": found[1].id if len(found) > 1 else "none",
         "capture.refusal_text": "; ".join(r.says for r in found) or None,
     }
     out.table("capture.damage", signs)

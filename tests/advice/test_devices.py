@@ -43,7 +43,12 @@ def shown(advice: Action, device: Device) -> bool:
     """Whether what is known of the device alone lets the advice through."""
     known: dict[str, bool | None] = {f"gpu.{name}": gpu_has(name, device) for name in gpu_features()}
     if not gpu_has("nsight", device):
-        known |= {"capture.nsys_recorded": False, "capture.refusal": None, "activity.work_recorded": None}
+        known |= {
+            "capture.nsys_recorded": False,
+            "capture.refusal": None,
+            "capture.next_refusal": None,
+            "activity.work_recorded": None,
+        }
     tests = [c for c in advice.applies_when if c.fact in known]
     return all((known[c.fact] == c.value) == (c.op != "ne") for c in tests if c.op in ("eq", "ne", "one_of"))
 

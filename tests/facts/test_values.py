@@ -450,6 +450,7 @@ def test_what_the_capture_holds(steps: FactBase) -> None:
             "capture.overfull_sample_count": 0,
             "capture.view_count": 0,
             "capture.refusal": "none",
+            "capture.next_refusal": "none",
             "capture.schema_known": True,
             "capture.nsys_recorded": True,
             "capture.calls_recorded": True,

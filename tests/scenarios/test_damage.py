@@ -268,6 +268,32 @@ def test_counters_that_another_tool_holds(busy: bool, tmp_path: Path) -> None:
     assert ("another tool holds" in d.findings[0].message) is busy
 
 
+PERMISSION = "ERR_NVGPUCTRPERM: The user running nsys does not have permission"
+DRIVER = "CUDA driver version (13.0) is not supported by this release"
+
+
+@pytest.mark.parametrize(
+    ("told", "advised"),
+    [
+        ((PERMISSION, DRIVER), ["allow-performance-counters", "update-nsys"]),
+        ((DRIVER, PERMISSION), ["update-nsys", "allow-performance-counters"]),
+        ((PERMISSION,), ["allow-performance-counters"]),
+    ],
+)
+def test_advice_follows_the_order_in_which_the_tool_gives_its_reasons(
+    told: tuple[str, ...], advised: list[str], tmp_path: Path
+) -> None:
+    e = Export(tool_version="2024.5.1.1").gpu(name="NVIDIA H100").process(100)
+    e.traced("Cuda", "NvtxEvents").range("decode_step 0", 0, 900_000)
+    for text in told:
+        e.diagnostic(text)
+    d = diagnosed(e, tmp_path)
+    assert ranked(d) == ["no-gpu-activity"]
+    given = [r.id for r in d.findings[0].recommendations]
+    assert given[: len(advised)] == advised
+    assert set(given) & {"allow-performance-counters", "update-nsys"} == set(advised)
+
+
 @pytest.mark.parametrize(
     ("release", "capability", "sources", "method"),
     [

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import advisor
+from advisor.model.findings import Diagnosis
+from tests.builder import Export
 from tests.scenarios.machine import GEMM, PREFILL_ATTENTION, Kernel, Machine
 from tests.scenarios.support import diagnosed, ranked, severity
 from tests.scenarios.test_gpu_speed import prompts
@@ -55,3 +58,43 @@ def test_a_clock_that_falls_leads_over_fp8_where_it_costs_a_tenth(
     assert set(ranked(d)[:2]) == {"gpu-speed-drifts", "compute-bound"}
     assert (ranked(d)[0] == "gpu-speed-drifts") is leads
     assert (severity(d, "gpu-speed-drifts") == "low") is not leads
+
+
+#: The begin of the log below, and of the recording.
+BEGIN_NS = 1_700_000_000 * 10**9 - 50_000_000
+
+
+def capped(folder: Path, clock: int, power: int, limit: int) -> Diagnosis:
+    """Prefill at the tensor cores' rate of this clock, with what nvidia-smi logs of clock and power."""
+    m = Machine(Export(start_utc_ns=BEGIN_NS, utc_offset_h=1, duration=4 * 10**9).gpu())
+    for i in range(24):
+        with m.step(f"prefill {i}"):
+            for _ in range(12):
+                m.launch(GEMM, 8_000)
+                m.launch(PREFILL_ATTENTION, 1_000)
+            m.wait()
+    levels = {"GPC Clock Frequency [MHz]": clock, "GR Active": 99, "SMs Active": 97, "Tensor Active": 88}
+    levels |= {"DRAM Read Bandwidth": 20, "DRAM Write Bandwidth": 5}
+    count = int(m.gpu_free // 1_000)
+    state = f"0, 98 %, {clock} MHz, 1980 MHz, {power} W, {limit} W"
+    m.export.gpu_metrics({name: [level] * count for name, level in levels.items()}, 1_000_000)
+    lines = [
+        "timestamp, index, utilization.gpu [%], clocks.sm [MHz], clocks.max.sm [MHz], power.draw [W], "
+        "power.limit [W]",
+        *(f"2023/11/14 23:13:{20 + i // 10}.{i % 10}00, {state}" for i in range(26)),
+    ]
+    log = folder / "smi.csv"
+    log.write_text("\n".join(lines) + "\n")
+    return advisor.diagnose(m.write(folder), advisor.Options(gpu_metrics=log))
+
+
+@pytest.mark.parametrize(("clock", "power", "limit"), [(1_100, 399, 400), (1_450, 698, 700)])
+def test_a_power_cap_leads_and_fp8_stays_a_limit(tmp_path: Path, clock: int, power: int, limit: int) -> None:
+    d = capped(tmp_path, clock, power, limit)
+    assert ranked(d) == ["clock-throttled", "compute-bound"]
+    assert d.findings[0].recommendations[0].id == "raise-power-limit"
+    assert d.findings[1].recommendations[0].id == "fp8-products"
+
+
+def test_at_full_clock_below_the_cap_the_limit_is_all(tmp_path: Path) -> None:
+    assert ranked(capped(tmp_path, 1_950, 500, 700)) == ["compute-bound"]

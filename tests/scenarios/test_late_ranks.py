@@ -15,7 +15,7 @@ import advisor
 from advisor.model.findings import Diagnosis, Finding
 from tests.ranks.cluster import Cluster
 from tests.ranks.support import diagnosed, fact, finding
-from tests.scenarios.machine import DECODE_ATTENTION, NORM, Kernel
+from tests.scenarios.machine import DECODE_ATTENTION, GEMM, NORM, Kernel
 from tests.scenarios.support import ranked
 
 GATHER = Kernel("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 24)
@@ -251,3 +251,35 @@ def test_windows_that_share_no_step(tmp_path: Path) -> None:
     """Nothing of one rank can be compared with anything of the other."""
     d = diagnosed(serving(2, recorded={0: (0, 6), 1: (7, STEPS)}).write(tmp_path))
     assert not {"rank-arrival-skew", "rotating-waiting", "one-gpu-slower"} & set(ranked(d))
+
+
+def collecting(us: float) -> Cluster:
+    """Python collects garbage for so many us in every third step of rank 2, which the others wait for."""
+    made = Cluster(4)
+    for i in range(24):
+        with made.step(f"decode_step {i}"):
+            for layer in range(8):
+                if us and layer == 3 and i % 3 == 0:
+                    made.machines[2].work(us, "Python GC")
+                made.compute(GEMM, 150)
+                made.collective(SCATTER, 20)
+    return made
+
+
+def test_a_rank_that_collects_garbage_leads_for_the_job(tmp_path: Path) -> None:
+    """The cause on that rank, then the waiting of the others for it."""
+    d = diagnosed(collecting(2_000).write(tmp_path))
+    assert ranked(d)[:2] == ["python-gc", "rank-arrival-skew"]
+    assert [f.scope.rank for f in d.findings[:2]] == [2, 2]
+    assert "Python GC" in finding(d, "rank-arrival-skew").message
+
+
+def test_short_collections_on_one_rank_lead_nothing(tmp_path: Path) -> None:
+    """The near miss."""
+    d = diagnosed(collecting(100).write(tmp_path))
+    assert ranked(d)[0] != "python-gc"
+
+
+def test_ranks_without_a_collection_have_no_cause_of_one(tmp_path: Path) -> None:
+    d = diagnosed(collecting(0).write(tmp_path))
+    assert {"python-gc", "rank-arrival-skew"}.isdisjoint(ranked(d))
