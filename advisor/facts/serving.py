@@ -17,7 +17,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.enclosed import enclosed
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect
 from advisor.metrics.kernels import launch_shape
-from advisor.metrics.phases import step_sizes, step_times
+from advisor.metrics.phases import decode_batch, step_sizes, step_times
 from advisor.metrics.waited import gap_name, kv_transfers
 from advisor.model.arrays import median_of
 from advisor.model.numbers import first_few
@@ -49,10 +49,8 @@ def side_facts(a: Analysis, out: FactWriter) -> None:
 
 def batch_facts(a: Analysis, out: FactWriter) -> None:
     """How full the decode steps are."""
-    named = [s for s in step_sizes(a, a.window_steps) if s is not None and s.phase == "decode"]
-    if not (held := [n for s in named if (n := s.batch or s.generation)]):
+    if (batch := decode_batch(a, a.window_steps)) is None:
         return
-    batch = median_of(held)
     command = " ".join(a.trace.capture.command or ())
     limits = [e.batch_limit for e in engines().values() if e.batch_limit]
     found = {read_int(hit[1]) for text in limits if (hit := re.search(text, command))}

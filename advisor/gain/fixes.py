@@ -24,7 +24,9 @@ from advisor.gain.whatifs import Fix, catalogue, constant
 from advisor.knowledge.gpus import gpu_has
 from advisor.metrics import limits as metric_limits
 from advisor.metrics.experts import Routing, loose_experts
+from advisor.metrics.load import logged_requests
 from advisor.metrics.operations import Kind
+from advisor.metrics.phases import decode_batch
 from advisor.model.arrays import Array, among, distinct, percentiles
 from advisor.model.gain import HOLDS_MUCH
 from advisor.model.numbers import percent
@@ -65,20 +67,28 @@ def batch(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -
 
 
 def room_for_batch(work: Work) -> tuple[float, str]:
-    """How many times as many sequences measured tokens and memory allow (a power of two), and why;
-    `unmeasured_batch` if a capture shows neither. Raises NoEstimate if there is no room."""
+    """How many times as many sequences tokens and memory allow (a power of two), at most as many as wait or
+    run by the engine's log, and why; `unmeasured_batch` at most if neither is measured. Raises NoEstimate if
+    there is no room, or too few requests."""
     mine = work.decode if work.decode.any() else np.ones(len(work), bool)
     time, level, peak = work.taken.inputs.ops.duration, work.dram[0], work.peak
     most, why = [], []
     # Samples that are off a little give a short kernel the level of its neighbours.
     sharp = mine & (time >= limits.SHARP_FACTOR * constant("sample_skew"))
     products = sharp & work.matmul & ~np.isnan(work.tokens)
-    measured = time[products].sum() >= time[mine & work.matmul].sum() / 2
+    measured = bool(time[products].sum() >= time[mine & work.matmul].sum() / 2)
+    running = decode_batch(work.a, work.a.window_steps)
     if products.any() and measured and work.ridge:
         tokens = float(np.average(work.tokens[products], weights=time[products]))
         limit = work.ridge * fact_limits.ACHIEVABLE_RATIO
         most.append(limit / max(tokens, 1.0))
         why.append(f"products work on about {tokens:.0f} tokens and wait for weights up to {limit:.0f}")
+    elif running and work.ridge:
+        limit = work.ridge * fact_limits.ACHIEVABLE_RATIO
+        most.append(min(limit / running, constant("unmeasured_batch")))
+        why.append(
+            f"decode steps run {running:.0f} sequences by their ranges and wait for weights up to {limit:.0f}"
+        )
     attention = sharp & work.attention & (level > 0)
     memory = work.a.device(work.a.main_device).memory_bytes
     if attention.any() and measured and peak and memory:
@@ -92,10 +102,18 @@ def room_for_batch(work: Work) -> tuple[float, str]:
             f"of {usable / 1e9:.3g} GB"
         )
     if not most:
-        return constant("unmeasured_batch"), "assumed, as the capture does not show how much there is"
+        most.append(constant("unmeasured_batch"))
+        why.append("assumed, as the capture does not show how much there is")
     n = 2.0 ** math.floor(math.log2(max(min(most), 1.0)))
     if n < 2:
         raise NoEstimate(f"there is no room for a larger batch: {'; '.join(why)}")
+    if (load := logged_requests(work.a)) is not None:
+        runs, waits = load
+        found = f"{waits:.3g} requests wait by the log while {runs:.3g} run"
+        n = min(n, math.floor((runs + waits) / runs))
+        if n < 2:
+            raise NoEstimate(f"too few requests wait for a batch twice as large: {found}")
+        why.append(found)
     return n, "; ".join(why)
 
 

@@ -338,7 +338,7 @@ def overlap_communication(fix: Fix, inputs: Inputs, work: Work, scenario: Scenar
     alone = float((duration * uncovered(work.a, work.at))[(work.kind == Kind.KERNEL) & ~mine].sum())
     hidden = min(alone / max(exposed, 1.0), 1.0)
     ahead = _apart(inputs, work) | (_leading(inputs, work) if lean > 0 else False)
-    if hidden * exposed < limits.HIDDEN_RATIO * float(duration[mine].sum()) and not ahead.any():
+    if hidden * exposed < limits.HIDDEN_RATIO * float(duration[work.communication].sum()) and not ahead.any():
         raise NoEstimate(why)
     if lean < 0:
         hidden *= limits.HIDDEN_AT_WORST if overlaps(work.a) else 0.0

@@ -98,6 +98,16 @@ def logged_step_ns(a: Analysis) -> float | None:
     return float(np.median(ms) * (np.median(accepted) if len(accepted) else 1.0)) * 1e6
 
 
+def logged_requests(a: Analysis) -> tuple[float, float] | None:
+    """How many requests run and how many wait at a replica: means over the lines of the engine's log that
+    count both and in which some run. None without such a line."""
+    if not a.trace.has("load"):
+        return None
+    load = load_of(a.trace)
+    both = (load.running > 0) & ~np.isnan(load.waiting)
+    return (float(load.running[both].mean()), float(load.waiting[both].mean())) if both.any() else None
+
+
 def slowdown(load: Load, slow: Array, usual: Array) -> float | None:
     """How many times as long a token takes on the lines `slow` as on `usual` ones with about as many
     requests; None with fewer than three lines on a side."""

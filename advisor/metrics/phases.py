@@ -318,6 +318,14 @@ def step_sizes(a: _ByStep, steps: Array) -> list[StepName | None]:
     return found
 
 
+def decode_batch(a: _ByStep, steps: Array) -> float | None:
+    """How many sequences the usual decode step among these runs, by the names of their ranges; None if they
+    do not say."""
+    named = [s for s in step_sizes(a, steps) if s is not None and s.phase == "decode"]
+    held = [n for s in named if (n := s.batch or s.generation)]
+    return median_of(held) if held else None
+
+
 # --- steps, or replays of one graph, of which no two run the same kernels --------------------------------
 
 
