@@ -76,6 +76,8 @@ def load_facts(a: Analysis, out: FactWriter) -> None:
         "load.running_most": most,
         "load.running_spread_ratio": loads.running_spread(load),
         "load.waiting": waiting,
+        "load.fetching": loads.total(r.fetching for r in replicas),
+        "load.fetching_ratio": loads.fetching_share(load),
         "load.waiting_per_running": _quotient(waiting, running),
         "load.waiting_ratio": lines_waiting,
         "load.held_back_ratio": lines_waiting or None,

@@ -21,6 +21,7 @@ class Load(Struct):
     replica: Array
     running: Array
     waiting: Array
+    fetching: Array
     prompt_per_s: Array
     output_per_s: Array
     cache_used: Array
@@ -167,6 +168,7 @@ class Replica(Struct, frozen=True):
     number: int | None
     running: float | None
     waiting: float | None
+    fetching: float | None
     output_per_s: float | None
     prompt_per_s: float | None
     token_ms: float | None
@@ -186,6 +188,7 @@ def _replica(number: int | None, load: Load, at: Array) -> Replica:
         number,
         running=over(np.mean, load.running[at]),
         waiting=over(np.mean, load.waiting[at]),
+        fetching=over(np.mean, load.fetching[at]),
         output_per_s=_rate(load, at),
         prompt_per_s=over(np.mean, load.prompt_per_s[at]),
         token_ms=token_ms(load, at),
@@ -208,6 +211,15 @@ def token_ms(load: Load, at: Array) -> float | None:
         return measured
     ms = load.per_token_ms[load.active & at]
     return float(np.median(ms)) if len(ms) >= limits.kernels.LOAD_LINES else None
+
+
+def fetching_share(load: Load) -> float | None:
+    """Of all requests that wait, those that wait for their KV cache to come from elsewhere; None if no row
+    tells of any. A row that does not say so has none."""
+    at = load.counted & (load.waiting > 0)
+    if np.isnan(load.fetching[at]).all():
+        return None
+    return float(min(np.nansum(load.fetching[at]) / load.waiting[at].sum(), 1.0))
 
 
 def running_spread(load: Load) -> float | None:

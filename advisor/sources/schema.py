@@ -192,7 +192,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     # mean of a row is over as many requests or tokens as its `_count` says. `time_s` counts from the first
     # row with a time; `stretch_s` is how long what the rates of a row are of lasted, where rows differ in it.
     "load": _names(
-        "kind replica running waiting prompt_per_s output_per_s cache_used prefix_hit "
+        "kind replica running waiting fetching prompt_per_s output_per_s cache_used prefix_hit "
         "accepted acceptance graph step_ms token_ms queue_ms in_flight first_token_ms request_ms "
         "output_tokens token_count queue_count first_token_count request_count prefix_count time_s stretch_s"
     ),

@@ -15,7 +15,8 @@ from msgspec import Struct, field
 from advisor.numerals import finite, read_float, read_int
 from advisor.reading import short_lines
 from advisor.sources.schema import LOAD_BOTH, LOAD_DECODE, LOAD_PREFILL
-from advisor.sources.serving.several_lines import SeveralLines
+from advisor.sources.serving.request_lines import ITERATION, OLLAMA, TGI, of_iteration, of_ollama, of_tgi
+from advisor.sources.serving.several_lines import Clock, SeveralLines
 from advisor.sources.serving.timed_slots import TimedSlots
 
 Row = dict[str, float]
@@ -31,6 +32,7 @@ _LLAMA = re.compile(
     r"(prompt eval|eval) time\s*=\s*(\d+(?:\.\d+)?) ms /\s*(\d+) (?:tokens|runs)"
     r"(?:\s*\(\s*\d+(?:\.\d+)? ms per token,\s*(\d+(?:\.\d+)?) tokens per second)?"
 )
+_REQUESTS = tuple(map(re.compile, (TGI, OLLAMA, ITERATION)))
 _SPECULATION = re.compile(r"Mean acceptance length:|Draft acceptance rate:")
 #: llama.cpp: a share of the drafted tokens, and since 2026 the tokens that a verification yields.
 _LLAMA_DRAFTS = re.compile(
@@ -46,8 +48,10 @@ _CACHE_FILL = re.compile(r"\b(\w+) KV cache usage:\s*(\d+(?:\.\d+)?)%")
 #: Not the beginning of a release or an address.
 _NUMBER = r"\s*[:=]\s*['\"]?(-?\d++(?:\.\d++)?+)(?!\.\d)"
 _ENGINES = {
-    "vllm": r"\bvLLM (?:API server|server)|\bLLM engine \(v|\bvllm\.|Avg generation throughput: ",
+    "vllm": r"\bvLLM (?:API server|server)|\bIteration\(\d+\): \d+ context req|\bLLM engine \(v"
+    r"|\bvllm\.|Avg generation throughput: ",
     "sglang": r"\bsglang\b|\bServerArgs\(|server_args=|Decode batch|Prefill batch",
+    "tgi": r"\btext_generation_(?:launcher|router)\b",
     "tensorrt-llm": r"\[TRT-LLM\]|\[TensorRT-LLM\]|tensorrt_llm",
     "native": r"\boffloaded \d+/\d+ layers to GPU|\bllama_(?:perf|print_timings|context|model)"
     r"|\bllama\.cpp\b|\bslot +(?:release|print_timing|launch_slot)|\bllama_server\b|\bllama-server\b",
@@ -107,7 +111,7 @@ class ServerLog(Struct):
 
 def has_load(line: str) -> bool:
     """True for a line of one of these kinds."""
-    return any(p.search(line) for p in (_VLLM, _SGLANG, _TRTLLM, _LLAMA)) or (
+    return any(p.search(line) for p in (_VLLM, _SGLANG, _TRTLLM, _LLAMA, *_REQUESTS)) or (
         "iterLatencyMS" in line or '"predicted_per_second"' in line
     )
 
@@ -117,13 +121,16 @@ def read_log(text: str) -> ServerLog:
     lines, longer = short_lines(text)
     log = ServerLog(torn=longer)
     containers: list[str] = []
-    several, slots = SeveralLines(), TimedSlots()
+    several, slots, clock = SeveralLines(), TimedSlots(), Clock()
     for line in lines:
         read_settings(line, log)
         several.read(line)
         slots.read(line)
         before = len(log.rows)
         _read_line(line, log)
+        if len(log.rows) > before and (now := clock.read(line)) is not None:
+            for row in log.rows[before:]:
+                row["time_s"] = now
         if (at_once := several.at_once) > 1:
             for row in log.rows[before:]:
                 _of_slots(row, at_once)
@@ -136,7 +143,14 @@ def read_log(text: str) -> ServerLog:
         return log
     if len(set(containers)) > 1:
         _number_replicas(log, containers)
+    _without_steps(log)
     return log
+
+
+def _without_steps(log: ServerLog) -> None:
+    """Leave out the single steps of vLLM where lines about all of them are there."""
+    if log.engine == "vllm" and any("step_ms" not in row and "waiting" in row for row in log.rows):
+        log.rows = [row for row in log.rows if "step_ms" not in row]
 
 
 def _of_slots(row: Row, at_once: int) -> None:
@@ -163,6 +177,8 @@ def _read_line(line: str, log: ServerLog) -> None:
             rows = list(read(line))
             log.rows += rows
             log.torn += not rows
+            if sign == OLLAMA:
+                log.title = "Ollama"
             if _SINCE.search(line):
                 _preempted(line, log)
             return
@@ -245,11 +261,18 @@ def _vllm(line: str) -> Iterator[Row]:
         replica=_find(r"Engine (\d+):", line),
         running=running,
         waiting=_find(r"(?:Waiting|Pending):\s*(\d+) reqs", line),
+        fetching=_fetching(line),
         prompt_per_s=read_float(hit[1]),
         output_per_s=read_float(hit[2]),
         cache_used=_share(read_float(cache[2]) if cache else None),
         prefix_hit=_share(hits),
     )
+
+
+def _fetching(line: str) -> float | None:
+    """Of those that wait, requests whose KV cache comes from elsewhere and is not there or not in use yet."""
+    hit = re.search(r"KV fetch: (\d+) waiting to start, (\d+) in progress, (\d+) completed waiting", line)
+    return sum(read_float(text) or 0.0 for text in hit.groups()) if hit else None
 
 
 def _sglang(line: str) -> Iterator[Row]:
@@ -350,4 +373,7 @@ _READERS: tuple[tuple[str, Callable[[str], Iterator[Row]]], ...] = (
     (_TRTLLM.pattern, _trtllm),
     ('iterLatencyMS|"predicted_per_second"', _statistics),
     (_LLAMA.pattern, _llama),
+    (TGI, of_tgi),
+    (OLLAMA, of_ollama),
+    (ITERATION, of_iteration),
 )

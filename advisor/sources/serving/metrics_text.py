@@ -63,6 +63,7 @@ _GAUGES = {
         ),
         1.0,
     ),
+    "fetching": (("vllm:num_requests_kv_fetch_by_stage",), 1.0),
     "output_per_s": (("vllm:avg_generation_throughput_toks_per_s", "sglang:gen_throughput"), 1.0),
     "prompt_per_s": (("vllm:avg_prompt_throughput_toks_per_s",), 1.0),
     "prefix_hit": (("sglang:cache_hit_rate", "vllm:gpu_prefix_cache_hit_rate"), 1.0),
