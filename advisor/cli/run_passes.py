@@ -14,6 +14,7 @@ from advisor.cli.messages import message
 from advisor.config import Settings
 from advisor.errors import InputError
 from advisor.model.numbers import milliseconds
+from advisor.model.run import ending
 
 if TYPE_CHECKING:
     from advisor.model.run import Run
@@ -59,7 +60,7 @@ def recorded(
     if done.stopped is not None:
         message(f"note: the recording was stopped: {done.stopped}")
     if done.code:
-        message(f"warning: COMMAND failed with exit code {done.code}; its last lines:")
+        message(f"warning: COMMAND failed ({ending(done.code)}); its last lines:")
         for line in done.last[-_LINES:]:
             message(f"  {line}")
     message(f"recorded {size_text(done.size)} in {done.seconds:.1f} s")

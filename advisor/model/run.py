@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Literal, Self
 
 from msgspec import field
@@ -20,6 +22,18 @@ OUTCOMES: dict[str, Literal["kept", "missed"]] = {
     "less than predicted": "missed",
     "no effect": "missed",
 }
+
+
+#: The exit code that a shell reports of a program that a signal ended, before the number of the signal.
+BY_SIGNAL = 128
+
+
+def ending(code: int) -> str:
+    """``exit code 3``, or ``killed by SIGSEGV`` for the 139 of a shell."""
+    with suppress(ValueError):
+        if code > BY_SIGNAL:
+            return f"killed by {signal.Signals(code - BY_SIGNAL).name}"
+    return f"exit code {code}"
 
 
 class Promise(Named, frozen=True, kw_only=True):

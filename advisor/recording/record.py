@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from advisor.capture.nsys_options import apart, joined, name_of
 from advisor.errors import InputError
+from advisor.model.run import ending
 from advisor.numerals import read_float
 from advisor.recording.nsys import Nsys
 from advisor.recording.watch import Ended, Limits, Notify, Watched, size_of
@@ -244,7 +245,7 @@ def _nothing(ended: Ended, wanted: Wanted, unread: str | None, folder: Path) -> 
     if ended.stopped is not None:
         return f"{command}: stopped before anything was recorded ({ended.stopped})"
     if ended.code:
-        why = f"ended with exit code {ended.code} after {ended.seconds:.1f} s"
+        why = f"ended ({ending(ended.code)}) after {ended.seconds:.1f} s"
         return f"{command}: {why}, and nsys wrote no report: {_last(ended)}"
     return f"{command}: nsys wrote no report: {_last(ended)}"
 
@@ -252,4 +253,4 @@ def _nothing(ended: Ended, wanted: Wanted, unread: str | None, folder: Path) -> 
 def _last(ended: Ended) -> str:
     """The last line that says something."""
     printed = [line.strip() for line in ended.last if line.strip() and not _USAGE.match(line)]
-    return printed[-1][:160] if printed else f"exit code {ended.code}"
+    return printed[-1][:160] if printed else ending(ended.code)

@@ -11,6 +11,7 @@ from typing import IO, Any, NamedTuple
 from msgspec import Struct
 
 from advisor.errors import InputError
+from advisor.model.run import ending
 from advisor.recording import launcher
 from advisor.recording.record import LOG, Recorded
 from advisor.recording.watch import Ended, Limits, Notify, Watched, size_of
@@ -67,7 +68,8 @@ class Torch(Struct, frozen=True):
         while True:
             ended, found = self._run(wanted, limits, folder, notify, echo)
             count = int(found.get("steps") or 0)
-            again = not notes and count > 0 and ended.stopped is None and ended.code == 0
+            alone = int(found.get("threads") or 0) <= 1 and not found.get("error")
+            again = not notes and count > 0 and alone and ended.stopped is None and ended.code == 0
             if found.get("trace") or not again:
                 break
             wanted |= fewer(count)
@@ -78,13 +80,12 @@ class Torch(Struct, frozen=True):
             notes.append("the program did not end by itself and was killed")
         if not found.get("trace"):
             raise InputError(_nothing(ended, found))
-        complete = found["profiled"] >= wanted["steps"] and not self.until_end
         if found.get("by"):
             notes.append(f"steps are {found['by']}")
         return Recorded(
             options=tuple(f"{key}={value}" for key, value in wanted.items()),
             captures=(folder / TRACE,),
-            code=None if ended.stopped is not None or (complete and ended.code == 0) else ended.code,
+            code=None if ended.stopped is not None or found.get("over") else ended.code,
             stopped=ended.stopped,
             interrupted=ended.interrupted,
             seconds=ended.seconds,
@@ -134,10 +135,24 @@ def _nothing(ended: Ended, found: dict[str, Any]) -> str:
     if ended.stopped is not None:
         return f"stopped before anything was recorded ({ended.stopped})"
     if ended.code:
-        return f"the program ended with exit code {ended.code} before anything was recorded: {last}"
+        printed = f": {last}" if last else ""
+        return f"the program ended ({ending(ended.code)}) before anything was recorded{printed}"
+    if error := found.get("error"):
+        return f"the profiler of PyTorch failed: {error}"
+    threads, children = int(found.get("threads") or 0), int(found.get("children") or 0)
+    if not found.get("steps") and children:
+        return (
+            f"no module of torch was called in this process, which started others ({children}) that are not "
+            "recorded: use --recorder nsys, advisor attach for a server, or --recorder torch in each rank"
+        )
     if not found.get("steps"):
         return (
             "no steps were found: no optimizer and no module of torch was called; name the function whose "
             "calls are steps: --steps-of module:function"
+        )
+    if threads > 1:
+        return (
+            f"modules of torch were called in {threads} threads, in none often enough to be recorded (one "
+            "thread is); use --recorder nsys, or advisor attach for a server"
         )
     return f"the profiler wrote no trace: {last or 'the program printed nothing'}"

@@ -19,6 +19,7 @@ from uuid import uuid4
 from msgspec import Struct
 
 from advisor.errors import InputError
+from advisor.model.run import BY_SIGNAL
 from advisor.numerals import read_float, read_int
 
 #: By this variable the processes of a recording are known, wherever their parents have gone.
@@ -146,7 +147,7 @@ class Watched:
             raise
         code = self._process.returncode
         # A program that a signal ended reports it as the shell does.
-        code = 128 - code if code < 0 else code
+        code = BY_SIGNAL - code if code < 0 else code
         last = b"".join(self._last).decode("utf-8", "replace").splitlines()
         return Ended(code, monotonic() - self._begun, stopped, killed, interrupted, tuple(last))
 

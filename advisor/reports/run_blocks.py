@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from advisor.model.findings import Span
 from advisor.model.numbers import amount, digits, milliseconds, signed, value_text
-from advisor.model.run import Again, Promise, Run, RunList, RunReport, Scores
+from advisor.model.run import Again, Promise, Run, RunList, RunReport, Scores, ending
 from advisor.reports import compare_blocks
 from advisor.reports.blocks import Block, Gap, Grid, Heading, Labelled, Next, Paragraph, Title, labelled
 from advisor.reports.diagnosis_blocks import TextOptions
@@ -84,7 +84,7 @@ def shown(doc: RunReport, verbosity: int = 0, width: int = 80) -> Iterator[Block
     run = doc.run
     yield Title(run.name)
     versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
-    ended = "ended by the recording" if run.exit_code is None else f"exit code {run.exit_code}"
+    ended = "ended by the recording" if run.exit_code is None else ending(run.exit_code)
     size = value_text(run.bytes, "bytes")
     yield from labelled(
         ("begun", f"{run.begun} (commit {_commit(run)})" if run.commit else run.begun),

@@ -37,7 +37,7 @@ class Optimizer:
         for hook in HOOKS: hook(self, (), {})
 """,
     "profiler/__init__.py": """
-import json, os, shutil
+import json, os, shutil, threading
 class ProfilerActivity: CPU, CUDA = "CPU", "CUDA"
 def schedule(*, wait, warmup, active, repeat=0):
     actions = ["none"] * wait + ["warm"] * warmup + ["record"] * active
@@ -46,13 +46,19 @@ class profile:
     def __init__(self, activities=None, schedule=None, on_trace_ready=None, **options):
         self.plan, self.ready, self.options = schedule or (lambda n: "record"), on_trace_ready, options
         self.activities, self.number, self.recorded = activities, 0, 0
-    def start(self): self.action = self.plan(0)
+    def start(self):
+        self.action, self.thread = self.plan(0), threading.get_ident()
+    def here(self):
+        if threading.get_ident() != self.thread:
+            raise RuntimeError("Can't disable Kineto profiler when it's not running")
     def step(self):
+        self.here()
         self.recorded += self.action == "record"
         before, self.number = self.action, self.number + 1
         self.action = self.plan(self.number)
         if before == "record" and self.action != "record" and self.ready: self.ready(self)
     def stop(self):
+        self.here()
         if self.action == "record":
             self.recorded += 1
             if self.ready: self.ready(self)

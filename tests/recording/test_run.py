@@ -273,7 +273,7 @@ def test_a_program_that_fails_is_still_diagnosed(nsys: Made, capsys: Captured) -
     code = "import sys; print('loading'); sys.exit('CUDA error: out of memory')"
     assert run(*NOW, "-q", command=[PY, "-c", code]) == 1
     said = capsys.readouterr()
-    assert "COMMAND failed with exit code 1; its last lines:" in said.err
+    assert "COMMAND failed (exit code 1); its last lines:" in said.err
     assert "CUDA error: out of memory" in said.err
     assert "nsys-rep" not in said.err
     assert "launch-bound" in said.out

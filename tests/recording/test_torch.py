@@ -237,11 +237,11 @@ def test_a_program_that_fails(here: Path, capsys: Captured) -> None:
     (here / "fails.py").write_text(text)
     assert run("-q", "--steps", "50", command=[PY, "fails.py", "500"]) == 1
     err = capsys.readouterr().err
-    assert "COMMAND failed with exit code 1" in err
+    assert "COMMAND failed (exit code 1)" in err
     assert "out of memory" in err
     (here / "fails.py").write_text("raise ValueError('no such model')")
     assert run("-q", command=[PY, "fails.py"]) == 2
-    assert "exit code 1 before anything was recorded: ValueError: no such model" in capsys.readouterr().err
+    assert "(exit code 1) before anything was recorded: ValueError: no such model" in capsys.readouterr().err
 
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="no /proc here")
