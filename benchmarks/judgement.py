@@ -157,7 +157,8 @@ def saved(f: Finding) -> str:
 def broken(name: str, label: dict[str, Any], d: Diagnosis) -> Iterator[str]:
     """Promises about severity that a diagnosis breaks."""
     for f in d.findings:
-        own = RULES[f.code].severity.levels or f.invalidates
+        terms = RULES[f.code].severity
+        own = terms.levels or terms.lost or f.invalidates  # what is lost is graded by what it holds
         share = f.ranking.saved if f.ranking is not None else None
         if f.severity == "high" and not own and (share is None or share < HIGH):
             yield f"{name}: {f.cause} is high and saves {saved(f)}"

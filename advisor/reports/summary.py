@@ -37,6 +37,8 @@ RANKS = 3
 NOTED = 68
 #: The finding that says that the times of single kernels are not reliable.
 UNRELIABLE = "uneven-graph-nodes"
+#: A busy share below this is printed as 0 %.
+LEAST_BUSY = 0.00005
 #: Advice to change this number requests the captures of the other ranks.
 MISSING_RANKS = "ranks.missing_count"
 
@@ -193,6 +195,11 @@ def _rough(d: Diagnosis, share: float) -> str:
     return f"about {10 * round(10 * share)} %" if any(f.cause == UNRELIABLE for f in d.findings) else ""
 
 
+def _busy(shares: Sequence[float]) -> str:
+    """``39.1 %``; a GPU that did run something is never busy for 0 %."""
+    return "below 0.01 %" if 0 < max(shares) < LEAST_BUSY else percent_range(shares)
+
+
 def _phase(phase: str) -> str:
     return "" if phase == "unknown" else f"{phase} "
 
@@ -208,7 +215,7 @@ def _steps(d: Diagnosis) -> Iterator[b.Block]:
     if busy:
         of = f" of {phrases.chosen(entry)}" if entry and entry.window_ms and not d.main_steps else ""
         in_pass = " in a pass" if without_requests(d) else ""
-        load.append(f"GPU busy {percent_range(busy)}{of}{in_pass}")
+        load.append(f"GPU busy {_busy(busy)}{of}{in_pass}")
     text = ", ".join(load)
     if (target := d.next_target) is not None:
         most = f"{target.family} {_rough(d, target.share) or percent(target.share)}"
@@ -333,7 +340,10 @@ def _together(d: Diagnosis) -> str:
     """What all fixes win; where those of several findings leave but one estimate, that one's."""
     if (c := d.combined) is not None and len(c.steps) > 1:
         before, after = milliseconds(c.step_before_ms.mid), span_text(c.step_after_ms)
-        return f"{c.of} {before} → {after} ms, {times_text(c.speedup)}"
+        codes = {s.code for s in c.steps}
+        limits = [f"#{f.rank}" for f in d.findings if f.kind == "limit" and f.code in codes]
+        with_limits = f", with the limit {' and '.join(limits)}" if limits else ""
+        return f"{c.of} {before} → {after} ms, {times_text(c.speedup)}{with_limits}"
     main = [f for f in d.findings if f.severity != "info"]
     known = [(f, f.gain) for f in main if f.gain is not None and f.gain.alone is not None]
     if len(main) < 2 or not known:
