@@ -88,6 +88,8 @@ def sampled_facts(a: Analysis, device: int, out: FactWriter) -> None:
 
 #: What a log of samples holds: words, column, factor to the unit in the words, column of its limit, and
 #: whether it counts while the device is busy.
+#: Stretches that a log is drawn in, at most.
+_MOMENTS = 120
 _HELD = (
     ("busy, %", "gr_active", 100.0, None, False),
     ("SM active, %", "sm_active", 100.0, None, False),
@@ -98,8 +100,29 @@ _HELD = (
 )
 
 
+def stretches(time: Array) -> list[tuple[float, Array]]:
+    """At most 120 stretches of equal length of a log: the time at which each begins, and its rows; none of a
+    log of one moment."""
+    known = time[~np.isnan(time)]
+    if not len(known) or (length := float(np.ptp(known))) <= 0:
+        return []
+    number = min(_MOMENTS, len(np.unique(known)))
+    begin = float(known.min())
+    at = np.clip(((time - begin) / length * number), 0, number - 1)
+    return [
+        (i * length / number, rows) for i in range(number) if len(rows := np.flatnonzero(np.floor(at) == i))
+    ]
+
+
+def mean_at(values: Array, rows: Array) -> float | None:
+    """The mean of what is known there; None if nothing is."""
+    known = values[rows][~np.isnan(values[rows])]
+    return float(known.mean()) if len(known) else None
+
+
 def over_time(a: Analysis, out: FactWriter) -> None:
-    """The table `samples.held`: what the samples of each device hold, over all of the log and at its ends."""
+    """The tables `samples.held`: what the samples of each device hold, over all of the log and at its ends;
+    and `samples.moments`: their means over time."""
     if not a.trace.capture.recorder.samples_only:
         return
     rows = a.trace.columns("samples", tuple(TABLES["samples"]))
@@ -119,6 +142,9 @@ def over_time(a: Analysis, out: FactWriter) -> None:
             share = None if most is None else float(values.mean()) / most
             table.append([device, words, *(float(c) for c in cells), most, share])
     out.table("samples.held", table)
+    moments = stretches(rows["time"] / 1e9)
+    columns = [rows[column] * factor for _, column, factor, _, _ in _HELD]
+    out.table("samples.moments", [[at, *(mean_at(c, i) for c in columns)] for at, i in moments])
 
 
 def _enough(a: Analysis, count: int) -> bool:

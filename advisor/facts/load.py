@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from advisor.facts.activity import mean_at, stretches
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.metrics import load as loads
@@ -120,6 +121,8 @@ def load_facts(a: Analysis, out: FactWriter) -> None:
     if len(alike) > 1 and (top := max(alike)):
         out.put("load.replica_spread_ratio", 1 - float(np.mean(alike)) / top)
     _parts(load, named, options.get("replicas", ""), out)
+    if np.isnan(load.in_flight).all():  # runs of a benchmark follow none another
+        _moments(load, out)
 
 
 def _parts(load: loads.Load, replicas: list[loads.Replica], names: str, out: FactWriter) -> None:
@@ -151,6 +154,24 @@ def _parts(load: loads.Load, replicas: list[loads.Replica], names: str, out: Fac
             title="Load of each run",
             columns="run, on their way, decoding, tokens:per_s, a token:ms, first token:ms",
         )
+
+
+def _moments(load: loads.Load, out: FactWriter) -> None:
+    """The table of the load over time; without times each row is a second."""
+    rows = np.arange(len(load.kind), dtype=float)
+    time = rows if np.isnan(load.time_s).all() else load.time_s
+    token_ms = np.where(np.isnan(load.token_ms), load.per_token_ms, load.token_ms)
+    table: list[list[float | None]] = []
+    for at, where in stretches(time):
+        numbers = np.unique(load.replica[where][~np.isnan(load.replica[where])])
+        each = [where[load.replica[where] == n] for n in numbers] or [where]
+        added = [
+            loads.total(mean_at(values, mine) for mine in each)
+            for values in (load.running, load.waiting, load.output_per_s)
+        ]
+        mean = [mean_at(values, where) for values in (load.cache_used, token_ms)]
+        table.append([at, *added[:2], *mean, added[2]])
+    out.table("load.moments", table)
 
 
 def _quotient(above: float | None, below: float | None) -> float | None:

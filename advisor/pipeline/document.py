@@ -317,6 +317,8 @@ _MAIN_TABLES = {
     "operators": "operators.top",
     "load": "load.parts",
     "samples": "samples.held",
+    "load_over_time": "load.moments",
+    "samples_over_time": "samples.moments",
 }
 
 

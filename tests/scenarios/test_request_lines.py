@@ -9,6 +9,8 @@ import pytest
 
 import advisor
 from advisor.model.findings import Diagnosis
+from advisor.reports.html.charts import strips
+from tests.reports.fixture import html_page
 from tests.scenarios.support import fact, ranked
 
 
@@ -109,3 +111,21 @@ def test_the_same_by_the_metrics(tmp_path: Path) -> None:
     )
     gauges = 'vllm:num_requests_running{engine="0"} 16\nvllm:num_requests_waiting{engine="0"} 20\n'
     assert ranked(told(tmp_path, gauges + text)) == ["kv-cache-fetched-late"]
+
+
+def test_the_page_draws_a_load_over_time(tmp_path: Path) -> None:
+    """One line for each thing that the log tells, with its name and values beside it; none of one moment."""
+    lines = [
+        f"INFO 02-28 15:0{i}:00 metrics.py:455] Avg prompt throughput: 0.0 tokens/s, Avg generation "
+        f"throughput: {100 * i}.0 tokens/s, Running: {i} reqs, Swapped: 0 reqs, Pending: 0 reqs, "
+        f"GPU KV cache usage: {i}.0%\n"
+        for i in range(1, 7)
+    ]
+    found = told(tmp_path, "".join(lines))
+    table = found.tables["load_over_time"]
+    assert table.rows[-1] == (250.0, 6.0, 0.0, 0.06, 10.0, 600.0)
+    drawn = {line.name: (line.least, line.mean, line.most) for line in strips(table)}
+    assert drawn["running"] == ("1", "3.5", "6")
+    assert drawn["KV cache"] == ("1 %", "3.5 %", "6 %")
+    assert "Load over time" in html_page([found]).decode()
+    assert "load_over_time" not in told(tmp_path, lines[0]).tables

@@ -313,6 +313,36 @@ def _nice(value: float) -> float:
     return next(m * size for m in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if m * size >= value * 0.999)
 
 
+#: A strip of a chart over time: units of its drawing.
+STRIP_WIDTH, STRIP_HEIGHT = 1000.0, 100.0
+
+
+def strips(table: Table) -> list[View]:
+    """A line over time for each column of a table whose first column is the time in s, named beside it, with
+    its mean and ends; none for a column without two values."""
+    time = [float(row[0] or 0.0) for row in table.rows]
+    length = (max(time) - min(time)) or 1.0 if time else 1.0
+    out = []
+    for i, heading in enumerate(table.columns):
+        known = [
+            (t, float(v)) for t, v in zip(time, (r[i] for r in table.rows), strict=True) if v is not None
+        ]
+        if not i or len(known) < 2:
+            continue
+        name, unit = heading_parts(heading)
+        values = [v for _, v in known]
+        top = max(*values, 0.0) or 1.0
+        points = [
+            f"{(t - min(time)) / length * STRIP_WIDTH:.1f} {(1 - max(v, 0.0) / top) * STRIP_HEIGHT:.1f}"
+            for t, v in known
+        ]
+        least, mean, most = (
+            value_text(v, unit) for v in (min(values), sum(values) / len(values), max(values))
+        )
+        out.append(View(name=clean(name), line="M" + "L".join(points), least=least, mean=mean, most=most))
+    return out
+
+
 SIDE_BINS = 60
 
 

@@ -289,6 +289,7 @@ def _blocks(d: Diagnosis) -> Iterator[b.Block | Picture]:
     if lanes:
         yield b.Heading("Timeline of the window")
         yield Picture("timeline", (lanes, phrases.clock(*d.inputs)))
+    yield from _over_time(d)
     if d.excerpts:
         yield b.Heading("Events", "each kernel, copy, CUDA call and range, exactly")
         yield Picture("events", charts.drawn(d))
@@ -320,6 +321,16 @@ def _blocks(d: Diagnosis) -> Iterator[b.Block | Picture]:
     if d.findings:
         yield b.Labelled("explain", f"`advisor explain {d.findings[0].code}` says more of a finding")
     yield Picture("saved", d)
+
+
+def _over_time(d: Diagnosis) -> Iterator[b.Block | Picture]:
+    """The load of a server, and what samples hold, as lines over time."""
+    for name, heading in (("load_over_time", "Load over time"), ("samples_over_time", "Samples over time")):
+        table = d.tables.get(name)
+        if table is not None and (lines := charts.strips(table)):
+            yield b.Heading(heading, "each from 0 to its largest value")
+            last = float(table.rows[-1][0] or 0.0)
+            yield Picture("over_time", (lines, value_text(last * 1e9, "ns")))
 
 
 def _fix_first(entry: b.Entry) -> b.Entry:
