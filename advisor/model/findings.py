@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
-from msgspec import UNSET, Meta, UnsetType, field
+from msgspec import UNSET, UnsetType, field
 from msgspec.structs import asdict
 
 from advisor.model.capture import InputDevice, LedgerRow, Shown
@@ -149,7 +149,7 @@ class Finding(Shown, frozen=True, kw_only=True):
     kind: Literal["symptom", "cause", "limit", "note"] = "cause"
     title: str
     severity: Severity
-    confidence: Annotated[float, Meta(ge=0.0, le=1.0)]
+    confidence: float
     scope: Scope = Scope()
     message: str
     invalidates: bool = False
@@ -166,6 +166,11 @@ class Finding(Shown, frozen=True, kw_only=True):
     references: tuple[Reference, ...] = ()
     baseline: Literal["new", "known"] | None = None
     changed: Literal["worse", "better"] | None = None
+
+    # msgspec.Meta would say so, too; with it the interpreter may crash at exit (msgspec issue 717).
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.confidence <= 1.0:
+            raise ValueError(f"confidence {self.confidence:g} is not from 0 to 1")
 
     def _sentence(self) -> str:
         return f"{self.code} {self.cause}, {self.severity}: {self.title}"

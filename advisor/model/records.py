@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict
 
 #: Texts of a JSON document, and exponents of its numbers: ``1e23``.
-_TEXT_OR_EXPONENT = re.compile(rb'"(?:[^"\\]|\\.)*+"|(?<=[0-9])e(?=[0-9])')
+_TEXT_OR_EXPONENT = re.compile(rb'"(?:[^"\\]|\\.)*+"?|(?<=[0-9])e(?=[0-9])')
 
 
 class Frozen(Struct, frozen=True, kw_only=True):
