@@ -44,6 +44,7 @@ GROUPS = {
         "docs/cli.md",
         "docs/api.md",
         "docs/json.md",
+        "docs/server_texts.md",
         "docs/agents.md",
         "docs/glossary.md",
     ),
