@@ -27,7 +27,8 @@ _SHARED = 0.4
 #: Transfers in which a rank does not wait are at most as long as this quantile of its own, give or take
 #: `_TOGETHER_NS`.
 _SHORT = 0.1
-#: Clocks on which this share of the ends lie together fit already.
+#: Clocks on which this share of the ends lie together fit already; and two ranks are neighbours rather if
+#: this share of the ends that are about together are close.
 _FIT = 0.8
 #: Ends that are denser than this many times `_TOGETHER_NS` are together by chance.
 _SPARSE = 10
@@ -65,8 +66,8 @@ class _Ends(NamedTuple):
 
 
 def _behind(ends: Sequence[_Ends]) -> list[int]:
-    """By how much (ns) the clock of each rank is ahead. Ranks are tied in the order of how many of their ends
-    are close together, then of how far they are apart: neighbours by their clocks alone, others by what a
+    """By how much (ns) the clock of each rank is ahead. Ranks are tied first whose ends are mostly close
+    together, in the order of how far they are apart: neighbours by their clocks alone, others by what a
     stage takes, too."""
     count = len(ends)
     if count < 2 or _together(ends) >= _FIT:
@@ -77,7 +78,7 @@ def _behind(ends: Sequence[_Ends]) -> list[int]:
         for other in range(one + 1, count)
         if (found := _apart(ends[one], ends[other])) is not None
     ]
-    tied.sort(key=lambda t: (-round(t[0].close, 1), abs(t[0].by)))
+    tied.sort(key=lambda t: (t[0].close < _FIT, abs(t[0].by)))
     ahead, used = _ties(tied, count)
     best = _in_pairs(ends, ahead)
     for left_out in used:  # stages that take equally long tie ranks that are no neighbours, too

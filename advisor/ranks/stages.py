@@ -27,6 +27,8 @@ _TURNS, _OF_STEPS = 3, 0.5
 #: The token comes back through the hosts if most of the idle time (this share) ends within this share of it,
 #: or this long, after a piece of another stage.
 _MOSTLY, _SOON, _SOON_NS = 0.8, 0.1, 100_000
+#: A longer pause of all stages is no message on its way: the host of the next one is at work.
+_HOST_NS = 100_000
 #: A shorter pause between kernels ends no turn.
 _PAUSE_NS = 20_000
 
@@ -35,11 +37,13 @@ class Stages(Struct, frozen=True):
     """Waiting of each rank, in the order of the ranks. `wait` has ns a call, UNKNOWN for one that is no
     transfer between stages; `waited` are ns of the window in which the rank computes nothing and waits for
     another stage. `of_idle`: the part of the time in which ranks run no kernel that another stage computes
-    in, None if stages do not take turns."""
+    in, None if stages do not take turns. `by_host`: the share of the time in which no stage computes before
+    the rank at that position launches, the one with most of it; None without such pauses."""
 
     wait: tuple[Array, ...]
     waited: tuple[int, ...]
     of_idle: float | None
+    by_host: tuple[int, float] | None = None
 
     @property
     def found(self) -> bool:
@@ -49,11 +53,15 @@ class Stages(Struct, frozen=True):
 def find_stages(ranks: Sequence[RankRows], *, one_clock: bool) -> Stages:
     """By turns in which the ranks compute, else by transfers whose ends they share; `one_clock` says that
     the captures count from one moment."""
-    ranks, one_clock = on_common_clock(ranks, one_clock)
+    given = ranks
+    ranks, one_clock = on_common_clock(given, one_clock)
     turns = _turns(ranks, one_clock)
     wait = between_stages(ranks, one_clock=one_clock, known=turns is not None)
-    if turns is not None:  # what a stage does beside computing is waited for as well
+    if turns is not None:  # what a stage does beside computing is waited for as well, but for its host
+        # Clocks that were moved may be off by a whole turn.
+        paused = _paused(ranks, one_clock) if ranks is given else None
         wait = [np.maximum(own, w) for own, w in zip(turns.wait, wait, strict=True)]
+        turns = replace(turns, by_host=None if paused is None else paused.by_host)
     exposed = [int(np.minimum(r.exposed, np.maximum(w, 0)).sum()) for r, w in zip(ranks, wait, strict=True)]
     if turns is None:
         returns = _returns(ranks, one_clock) if any(bool((w != UNKNOWN).any()) for w in wait) else None
@@ -61,8 +69,45 @@ def find_stages(ranks: Sequence[RankRows], *, one_clock: bool) -> Stages:
             return Stages(tuple(wait), tuple(exposed), None)
         both = zip(exposed, returns.waited, strict=True)
         return Stages(tuple(wait), tuple(e + w for e, w in both), returns.of_idle)
+    if paused is not None:
+        exposed = [
+            int(np.minimum(r.exposed, np.maximum(w - of_host, 0)).sum())
+            for r, w, of_host in zip(ranks, wait, paused.of_calls, strict=True)
+        ]
     waited = tuple(max(pair) for pair in zip(turns.waited, exposed, strict=True))
     return replace(turns, wait=tuple(wait), waited=waited)
+
+
+class _Paused(Struct, frozen=True):
+    """`of_calls`: how long (ns) each call of each rank lies in pauses of all stages; `by_host` as of
+    `Stages`."""
+
+    of_calls: tuple[Array, ...]
+    by_host: tuple[int, float] | None
+
+
+def _paused(ranks: Sequence[RankRows], one_clock: bool) -> _Paused:
+    """Long pauses in which no stage computes or exchanges anything within itself. The rank whose kernel ends
+    one is the one whose host was at work."""
+    common = _common(ranks, one_clock)
+    assert common is not None  # stages take turns on it
+    zero, low, high = common
+    sends = of_kinds(ranks, POINT_TO_POINT)
+    busy = [Spans(r.busy.start + z, r.busy.end + z) for z, r in zip(zero, ranks, strict=True)]
+    own = [
+        union((r.start + z)[~sent], (r.start + r.duration + z)[~sent])
+        for r, z, sent in zip(ranks, zero, sends, strict=True)
+    ]
+    still = gaps(clip(joined(*busy, *own), low, high), low, high)
+    long = still.end - still.start > _HOST_NS
+    still = Spans(still.start[long], still.end[long])
+    inside = [
+        Coverage(still).within(r.start + z, r.start + r.duration + z)
+        for r, z in zip(ranks, zero, strict=True)
+    ]
+    held = [int((still.end - still.start)[np.isin(still.end, b.start)].sum()) for b in busy]
+    most = int(np.argmax(held))
+    return _Paused(tuple(inside), (most, held[most] / (high - low)) if held[most] else None)
 
 
 def _returns(ranks: Sequence[RankRows], one_clock: bool) -> Stages | None:

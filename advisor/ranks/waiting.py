@@ -118,7 +118,8 @@ class Waits(Struct, frozen=True, dict=True):
 
     Transfers between the stages of a pipeline are no collectives: nobody is late to them, and their
     waiting is charged to no rank. `staged` is how long each rank computes nothing because another stage
-    is at it, `idle_staged` which part of their time without any kernel that is (`Stages.of_idle`).
+    is at it, `idle_staged` which part of their time without any kernel that is (`Stages.of_idle`), and
+    `stage_host` the position of the rank for whose host all stages wait, and the share of the time.
     """
 
     ranks: tuple[RankRows, ...]
@@ -138,6 +139,7 @@ class Waits(Struct, frozen=True, dict=True):
     began_later: tuple[int, ...]
     staged: tuple[int, ...]
     idle_staged: float | None
+    stage_host: tuple[int, float] | None = None
 
     @property
     def judged(self) -> int:
@@ -188,7 +190,13 @@ def reduce_ranks(ranks: Sequence[RankRows], *, one_clock: bool = False) -> Waits
     for i, mask in enumerate(passed):
         found[i][~mask], wait[i][~mask] = waits.found[i], waits.wait[i]
     return replace(
-        waits, ranks=whole, found=found, wait=wait, staged=stages.waited, idle_staged=stages.of_idle
+        waits,
+        ranks=whole,
+        found=found,
+        wait=wait,
+        staged=stages.waited,
+        idle_staged=stages.of_idle,
+        stage_host=stages.by_host,
     )
 
 

@@ -186,6 +186,28 @@ def test_a_first_stage_whose_host_works_on_each_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stage_us", [360, 3_000])
+@pytest.mark.parametrize(("own", "host"), [(0.7, 0.7 / 4.7), (2.0, 1 / 3)])
+def test_one_batch_behind_the_host_of_the_first_stage(
+    tmp_path: Path, own: float, host: float, stage_us: float
+) -> None:
+    """While that host works no stage computes: that is its part, and not the pipeline's."""
+    d = diagnosed(in_flight(1, stage_us, own_us=own * stage_us).write(tmp_path))
+    first = d.findings[0]
+    assert first.cause == "pipeline-bubbles"
+    assert first.share == pytest.approx(3 / (4 + own), abs=0.03)
+    assert fact(d, "ranks.stage_host_ratio") == pytest.approx(host, abs=0.04)
+    assert "host of rank 0" in first.message
+    assert [r.id for r in first.recommendations][:2] == ["fill-the-pipeline", "shorten-host-code"]
+    assert NOT_ITS_OWN.isdisjoint(f.cause for f in d.findings if f.severity != "info")
+
+
+def test_one_batch_whose_token_comes_back_at_once_waits_for_no_host(tmp_path: Path) -> None:
+    d = diagnosed(in_flight(1, 3_000).write(tmp_path))
+    assert fact(d, "ranks.stage_host_ratio") is None
+    assert "shorten-host-code" not in {r.id for r in d.findings[0].recommendations}
+
+
+@pytest.mark.parametrize("stage_us", [360, 3_000])
 @pytest.mark.parametrize("batches", [1, 2])
 @pytest.mark.parametrize("apart_us", [15, 500, 5_000])
 def test_clocks_of_nodes_that_are_apart(
