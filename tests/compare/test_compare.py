@@ -544,9 +544,9 @@ def test_the_same_capture_twice_is_no_repeat(tmp_path: Path) -> None:
         pipeline_compare.compare([one, one], [two])
 
 
-def test_a_folder_of_captures_says_how_to_compare_a_job(tmp_path: Path) -> None:
+def test_a_folder_of_captures_that_are_no_job_is_refused(tmp_path: Path) -> None:
     one = str(decoder(tmp_path / "rank0.sqlite"))
-    with pytest.raises(InputError, match="for the ranks of a job, save their diagnosis"):
+    with pytest.raises(InputError, match="whose captures are no ranks of one job"):
         pipeline_compare.compare([str(tmp_path)], [one])
 
 
