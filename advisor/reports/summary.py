@@ -273,10 +273,10 @@ def _win(d: Diagnosis, first: Finding) -> str:
         share = "" if judges_capture(first.code) else phrases.share_text(first)
         of = first.impact.of(bool(d.steps)) if first.impact is not None else ""
         if share and (whole := share_of(d)):
-            return f"this concerns {share}, {whole}"
+            return f"the problem takes {share}, {whole}"
         # What one rank waits for the others no fix of its own saves.
         perhaps = ", part of it perhaps waiting for other ranks" if waits else ""
-        return f"this concerns {share} of the {of}{perhaps}" if share else ""
+        return f"the problem takes {share} of the {of}{perhaps}" if share else ""
     if gain.measure == "throughput":
         return f"more {gain.per}s/s; no step gets shorter"
     at = first.scope.device

@@ -164,7 +164,8 @@ def test_the_sentence_says_what_the_tree_shows(capture: Path) -> None:
 def test_a_threshold_that_is_given_counts() -> None:
     assert explained(EAGER, "HST101", "HST101.max_gap=0.004").state == "fired"
     (one,) = explained(EAGER, "LCH101", "LCH101.min_idle=0.9").scopes
-    miss = facts_of(one.reasons)["launch.idle_ratio"]
+    of_rule = (r for r in one.reasons if r.condition is not None)  # not those of the symptom that it asks for
+    miss = next(r for r in of_rule if r.condition.fact == "launch.idle_ratio")
     assert one.state == "quiet"
     assert miss.off_by == pytest.approx((0.9 - 0.8418) / 0.9, abs=0.001)
 

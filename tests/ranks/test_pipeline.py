@@ -196,6 +196,7 @@ def test_one_batch_behind_the_host_of_the_first_stage(
     assert first.cause == "pipeline-bubbles"
     assert first.share == pytest.approx(3 / (4 + own), abs=0.03)
     assert fact(d, "ranks.stage_host_ratio") == pytest.approx(host, abs=0.04)
+    assert fact(d, "ranks.stage_host_rank") == 0
     assert "host of rank 0" in first.message
     assert [r.id for r in first.recommendations][:2] == ["fill-the-pipeline", "shorten-host-code"]
     assert NOT_ITS_OWN.isdisjoint(f.cause for f in d.findings if f.severity != "info")
