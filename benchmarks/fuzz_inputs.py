@@ -255,7 +255,9 @@ def _saved(folder: Path, rng: random.Random) -> Case:
 
 
 def _bench(folder: Path, rng: random.Random) -> Case:
-    if rng.random() < 0.5:
+    if (chance := rng.random()) < 0.6:
+        return _text_of("benchmark report", "--log")(folder, rng)
+    if chance < 0.8:
         document = json_mutated(json.loads((folder / "bench.json").read_bytes()), rng)
         (folder / "t.json").write_text(json.dumps(document))
         return Case("benchmark report", ["moe", "t.json", "bench.json"])

@@ -61,8 +61,8 @@ def milliseconds(a: Analysis) -> Callable[[str, Scope, float | None], float | No
         if part == "capture":
             return share * whole
         device = own.main_device if scope.device is None else scope.device
-        of_window = part == "profiler" or device not in own.budgets
-        length = own.window.length if of_window else own.budgets[device].program_ns
+        of_window = part == "profiler" or device not in a.budgets  # of samples alone
+        length = own.window.length if of_window else a.budgets[device].program_ns
         return share * length / 1e6 / max(own.step_count, 1)
 
     return ms_of

@@ -443,6 +443,18 @@ def test_a_hot_gpu_at_two_thirds_of_its_clock_is_said_to_be_that(tmp_path: Path)
     assert "low-clock" not in ranked(advisor.diagnose(smi(tmp_path, 1900, 82)))
 
 
+def test_the_gpu_whose_clock_is_held_down_is_named_among_several(tmp_path: Path) -> None:
+    """Two GPUs as hot, of which the second is slow."""
+    head = "timestamp,index,utilization.gpu,clocks.sm,clocks.max.sm,temperature.gpu"
+    lines = (
+        f"2023/11/14 22:13:{i:02d}.000,{gpu},98,{clock},1980,82"
+        for i in range(SECONDS)
+        for gpu, clock in enumerate((1900, 1326))
+    )
+    found = advisor.diagnose(_written(tmp_path / "smi.csv", head, lines))
+    assert [(f.cause, f.scope.device) for f in found.findings] == [("low-clock", 1)]
+
+
 def test_what_the_samples_hold_is_shown_over_time(tmp_path: Path) -> None:
     table = advisor.diagnose(smi(tmp_path, 1326, 82)).tables["samples"]
     rows = {row[1]: row[2:] for row in table.rows}
