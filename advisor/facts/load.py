@@ -104,7 +104,7 @@ def load_facts(a: Analysis, out: FactWriter) -> None:
         "load.request_ms": request_ms,
         "load.output_tokens": loads.over(np.mean, load.output_tokens),
         "load.first_token_ratio": _first_token(load),
-        "load.queue_ratio": _quotient(queue_ms, request_ms),
+        "load.queue_ratio": _quotient(queue_ms, max(request_ms or 0.0, queue_ms or 0.0)),
         **{f"load.{name}": _option(options, name) for name in _OPTIONS},
         "load.layers_on_cpu_ratio": None if on_gpu is None else 1 - on_gpu,
     }

@@ -43,6 +43,7 @@ class Load(Struct):
     prefix_count: Array
     time_s: Array
     stretch_s: Array
+    under_load_s: Array
 
     @property
     def counted(self) -> Array:
@@ -105,7 +106,7 @@ def logged_requests(a: Analysis) -> tuple[float, float] | None:
     if not a.trace.has("load"):
         return None
     load = load_of(a.trace)
-    both = (load.running > 0) & ~np.isnan(load.waiting)
+    both = (load.running > 0) & ~np.isnan(load.waiting) & (load.under_load_s != 0)
     return (float(load.running[both].mean()), float(load.waiting[both].mean())) if both.any() else None
 
 
@@ -186,14 +187,22 @@ def replicas_of(load: Load) -> list[Replica]:
 def _replica(number: int | None, load: Load, at: Array) -> Replica:
     return Replica(
         number,
-        running=over(np.mean, load.running[at]),
-        waiting=over(np.mean, load.waiting[at]),
-        fetching=over(np.mean, load.fetching[at]),
+        running=_under_load(load, at, load.running),
+        waiting=_under_load(load, at, load.waiting),
+        fetching=_under_load(load, at, load.fetching),
         output_per_s=_rate(load, at),
         prompt_per_s=over(np.mean, load.prompt_per_s[at]),
         token_ms=token_ms(load, at),
         cache_used=over(np.mean, load.cache_used[at & load.counted & (load.running > 0)]),
     )
+
+
+def _under_load(load: Load, at: Array, values: Array) -> float | None:
+    """The mean over the time in which requests run or wait, where rows tell it, else over the rows."""
+    lasts = at & (load.under_load_s > 0) & ~np.isnan(values)
+    if lasts.any():
+        return float(np.average(values[lasts], weights=load.under_load_s[lasts]))
+    return over(np.mean, values[at])
 
 
 def _rate(load: Load, at: Array) -> float | None:
@@ -225,7 +234,7 @@ def fetching_share(load: Load) -> float | None:
 def running_spread(load: Load) -> float | None:
     """How much the requests that run vary while others wait: (most - least) / most, of the replica that
     varies most; None if no replica has two such lines."""
-    waits = load.counted & (load.waiting > 0) & (load.running > 0)
+    waits = load.counted & (load.waiting > 0) & (load.running > 0) & (load.under_load_s != 0)
     by_replica = [load.running[waits & (load.replica == r)] for r in np.unique(load.replica[waits])]
     if np.isnan(load.replica[waits]).all():
         by_replica = [load.running[waits]]

@@ -191,10 +191,12 @@ TABLES: dict[str, tuple[str, ...]] = {
     # `in_flight`: requests that a client has sent and that are not answered yet, waiting ones included. A
     # mean of a row is over as many requests or tokens as its `_count` says. `time_s` counts from the first
     # row with a time; `stretch_s` is how long what the rates of a row are of lasted, where rows differ in it.
+    # `under_load_s` is how long it was since the row before if requests ran or waited then and now, else 0.
     "load": _names(
         "kind replica running waiting fetching prompt_per_s output_per_s cache_used prefix_hit "
         "accepted acceptance graph step_ms token_ms queue_ms in_flight first_token_ms request_ms "
-        "output_tokens token_count queue_count first_token_count request_count prefix_count time_s stretch_s"
+        "output_tokens token_count queue_count first_token_count request_count prefix_count time_s stretch_s "
+        "under_load_s"
     ),
     # Of a whole recording: count, then ns (bytes of SIZES), NaN if a report lacks the column.
     "sums": _names("report name_id count total average median least most deviation"),

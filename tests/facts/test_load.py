@@ -196,6 +196,12 @@ def test_values_of_metrics(tmp_path: Path) -> None:
     assert base.value("load.since_start", TRACE) is True
 
 
+def test_a_request_takes_no_less_than_its_time_in_the_queue(tmp_path: Path) -> None:
+    """Those that left the queue wait longer than those that ended took: 300 ms for 200."""
+    text = METRICS + ("vllm:e2e_request_latency_seconds_sum 2.0\nvllm:e2e_request_latency_seconds_count 10\n")
+    expect_values(facts(tmp_path, text), {"load.queue_ratio": 1.0, "load.request_ms": 200.0}, TRACE)
+
+
 def test_of_several_scrapes_only_what_came_between_counts(tmp_path: Path) -> None:
     """6 s over 10 requests, then 2 s over 30: 200 ms each; the 3 s before the first scrape are history."""
     scrapes = [
@@ -250,6 +256,14 @@ def test_values_of_llama_cpp(tmp_path: Path) -> None:
         {"load.slots_busy": 3.5, "load.slot_output_per_s": 25.0, "load.slot_prompt_per_s": 800.0},
         TRACE,
     )
+
+
+def test_a_value_below_zero_is_unknown(tmp_path: Path) -> None:
+    text = LLAMA.replace("predicted_tokens_seconds 25.0", "predicted_tokens_seconds -25.0")
+    base = facts(tmp_path, text.replace("requests_deferred 2", "requests_deferred -2"))
+    assert base.value("load.slot_output_per_s", TRACE) is None
+    assert base.value("load.waiting", TRACE) is None
+    assert base.value("load.running", TRACE) == 4
 
 
 def test_time_to_read_a_prompt(tmp_path: Path) -> None:

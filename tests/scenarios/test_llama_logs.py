@@ -105,6 +105,36 @@ def test_scrapes_of_llama_cpp_count_what_ended_between_them(tmp_path: Path) -> N
     assert ranked(found) == ["all-slots-busy"]
 
 
+def scraped(running: list[int], waiting: list[int], every_ms: list[int] | None = None) -> str:
+    """Scrapes of these requests, 2 s apart, or each so long after the one before as `every_ms` says."""
+    at, text = 0, ""
+    for i, (runs, waits) in enumerate(zip(running, waiting, strict=True)):
+        at += 2000 if every_ms is None else every_ms[i]
+        text += f"llamacpp:requests_processing {runs} {at}\nllamacpp:requests_deferred {waits} {at}\n"
+        text += f"llamacpp:n_decode_total {100 * i} {at}\n"
+    return text
+
+
+def test_requests_are_counted_while_there_are_some(tmp_path: Path) -> None:
+    """Scrapes begin before the load and end after it, between scrapes; a pause between is none of it."""
+    idle, four = [0] * 3, [4] * 5
+    found = told(tmp_path, scraped(idle + four + idle + four + idle, idle + [3] * 5 + idle + [3] * 5 + idle))
+    assert fact(found, "load.running", None) == pytest.approx(4, rel=0.03)
+    assert fact(found, "load.waiting", None) == pytest.approx(3, rel=0.03)
+    assert fact(found, "load.running_spread_ratio", None) == 0
+
+
+def test_scrapes_count_by_the_time_between_them(tmp_path: Path) -> None:
+    """4 s with 2 requests, one of a change and 1 s with 4: (8 + 3 + 4) / 6."""
+    text = scraped([2, 2, 4, 4], [0] * 4, [1000, 4000, 1000, 1000])
+    assert fact(told(tmp_path, text), "load.running", None) == pytest.approx(15 / 6)
+
+
+def test_a_server_without_requests_runs_none(tmp_path: Path) -> None:
+    found = told(tmp_path, scraped([0] * 4, [0] * 4))
+    assert (fact(found, "load.running", None), fact(found, "load.idle_ratio", None)) == (0, 1)
+
+
 def test_a_rate_is_what_the_line_says_it_is(tmp_path: Path) -> None:
     """The first token of an answer comes with its prompt: 20 tokens are 19 steps of 10 ms."""
     line = "eval time =  190.00 ms /  20 tokens (  10.00 ms per token,  100.00 tokens per second)\n"

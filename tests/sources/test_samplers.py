@@ -695,7 +695,10 @@ def test_columns_that_a_log_lacks_are_named_as_its_tool_names_them(tmp_path: Pat
     said = log(tmp_path, text).capture.warnings[0]
     assert "clocks.max.sm, power.draw, power.limit, clocks_throttle_reasons.active, memory.used" in said
     assert "utilization.gpu" not in said
-    assert said.endswith("add them to `nvidia-smi --query-gpu`")
+    assert "add them to `nvidia-smi --query-gpu`" in said
+    heading = re.search(r"docs/run.md, '(.+?)'", said)
+    assert heading is not None
+    assert f"## {heading[1]}\n" in DOCUMENTED
     said = log(tmp_path, DCGM, "dcgm.txt").capture.warnings[-1]
     assert "113 (DCGM_FI_DEV_MAX_SM_CLOCK), 155 (DCGM_FI_DEV_POWER_USAGE)" in said
     assert "dcgmi dmon -e" in said

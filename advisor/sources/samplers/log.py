@@ -53,6 +53,8 @@ _WANTED = {
     "memory_used_bytes": ("memory.used", "252 (DCGM_FI_DEV_FB_USED)"),
     "memory_total_bytes": ("memory.total", "250 (DCGM_FI_DEV_FB_TOTAL)"),
 }
+#: Where the documentation has the commands that record all that is read.
+_PAGE = "docs/run.md, 'Samples of the GPU', has the line to copy"
 
 
 class Sample(NamedTuple):
@@ -122,7 +124,7 @@ def _lacking(kind: str, columns: Columns) -> tuple[str, ...]:
     if not names:
         return ()
     add = "to `dcgmi dmon -e` or the list of the exporter" if dcgm else "to `nvidia-smi --query-gpu`"
-    return (f"columns that the log lacks: {', '.join(names)}; add them {add}",)
+    return (f"columns that the log lacks: {', '.join(names)}; add them {add} ({_PAGE})",)
 
 
 def looks_like_log(head: bytes) -> bool:

@@ -213,10 +213,18 @@ def read_metrics(text: str) -> ServerLog:
         if line.startswith(SERVER):
             read_settings(line, log)
     scrapes = _scrapes(text, log)
-    for earlier, scrape in zip([None, *scrapes], scrapes, strict=False):
+    busy = [
+        any((scrape.total(_GAUGES[of][0]) or 0) > 0 for of in ("running", "waiting")) for scrape in scrapes
+    ]
+    for i, scrape in enumerate(scrapes):
+        earlier = scrapes[i - 1] if i else None
+        seconds = _seconds(earlier, scrape)
+        under_load_s = _under_load(busy[max(i - 1, 0) : i + 1], seconds, scrape.time is not None)
         for replica, values in scrape.values.items():
             before = earlier.values.get(replica, {}) if earlier else None if len(scrapes) > 1 else {}
-            row = _row(replica, values, before, _seconds(earlier, scrape))
+            row = _row(replica, values, before, seconds)
+            if len(scrapes) > 1:
+                row["under_load_s"] = under_load_s
             if scrape.time is not None and scrapes[0].time is not None:
                 row["time_s"] = (scrape.time - scrapes[0].time) / 1e3
             log.rows.append(row)
@@ -261,7 +269,7 @@ def _scrapes(text: str, log: ServerLog) -> list[_Scrape]:
     seen: set[tuple[str, str]] = set()
     processes: dict[str, list[str | None]] = {}
     for sample in samples(text):
-        if (engine := engine_of(sample.name)) is None:
+        if (engine := engine_of(sample.name)) is None or sample.value < 0:  # no metric that is read can be
             continue
         log.engine = log.engine or engine
         replica = sample.labels.get("engine", sample.labels.get("dp_rank", "0"))
@@ -283,6 +291,15 @@ def _seconds(before: _Scrape | None, scrape: _Scrape) -> float | None:
     if before is None or before.time is None or scrape.time is None or scrape.time <= before.time:
         return None
     return (scrape.time - before.time) / 1e3
+
+
+def _under_load(busy: Sequence[bool], seconds: float | None, timed: bool) -> float:
+    """How long requests ran or waited before a scrape, as it and the one before it (`busy`, the last one its
+    own) tell; nothing where the load begins or ends between them, which they do not tell when. Scrapes
+    without times are a second each."""
+    if not timed:
+        return float(busy[-1])
+    return seconds if seconds is not None and all(busy) else 0.0
 
 
 def _row(
