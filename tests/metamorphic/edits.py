@@ -234,6 +234,22 @@ def window_again(gpu: tuple[int, int], host: tuple[int, int], times: int) -> Edi
     return edit
 
 
+def ended(at: int) -> Edit:
+    """The recording ended then: without what began later, and without GPU work that still ran. Ranges that
+    were open have no end."""
+
+    def edit(db: Db) -> None:
+        for table, column in each(db, "start", "timestamp"):
+            db.execute(f'DELETE FROM "{table}" WHERE "{column}" >= {at}')
+        for table, column in each(db, "end"):
+            if table == NVTX:
+                db.execute(f'UPDATE {NVTX} SET "end" = NULL WHERE "end" > {at}')
+            else:
+                db.execute(f'DELETE FROM "{table}" WHERE "{column}" > {at}')
+
+    return edit
+
+
 def with_bystander(db: Db) -> None:
     """Another process that pushes ranges and never uses the GPU."""
     thread, start, end = feeder(db), *span(db)

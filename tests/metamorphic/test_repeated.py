@@ -53,16 +53,16 @@ STEP_ALONE = {
     "offload_prefetched": _AHEAD,
     "h200/gc_marked": "its window holds less of the host than of the GPU: between two lies more host time",
 }
-_UNFINISHED = "what the next step has begun with is left, and counts as a step"
-_LOST = "calls of the step that is cut off are left without their work, as if events were lost"
 #: What does not hold yet of windows without their last step, each with what differs.
 NOT_YET = {
-    "practice/draft_eager": _LOST,
-    "practice/draft_graphed": _LOST,
-    "practice/eagle_drafts_costly": _LOST,
-    "practice/healthy_async": _UNFINISHED,
-    "h200/decode8b_h2d_overlapped": _UNFINISHED,
-    "h200/decode8b_graph_bs64": "samples of one step of seven change what the limit of DRAM holds by a fifth",
+    "h200/decode8b_graph_bs64": "samples of one step of seven change what the limit of DRAM holds by a fifth"
+}
+#: The same of windows that are repeated so often.
+NOT_YET_REPEATED = {
+    (
+        "practice/same_prompt_again",
+        24,
+    ): "stretches of four steps that stand for a window too long tell 3 % less of FP8"
 }
 #: How far steps and gains may lie apart.
 STEP, GAIN = 0.02, 0.03
@@ -114,7 +114,7 @@ EACH = params([*NSYS, *KINETO, *BESIDE])
 
 class Window(NamedTuple):
     """The analysed window of a capture: times on the GPU and of the host, ns from `zero` of the file on; when
-    its steps end, and how long they take."""
+    its steps end, on the GPU and in their range, and how long they take."""
 
     gpu: tuple[int, int]
     host: tuple[int, int]
@@ -145,19 +145,18 @@ def unpacked(path: Path) -> Path:
 def window(path: Path) -> Window:
     with open_trace(unpacked(path)) as trace:
         a = Analysis(trace)
-        ends = a.steps.gpu_end[a.window_steps]
+        ends = np.maximum(a.steps.gpu_end, a.steps.host_end)[a.window_steps]
         times = step_times(a) if len(ends) else np.ones(1)
         gpu, zero = (a.window.start, a.window.end), trace.capture.zero_ns or 0
         return Window(gpu, a.host_window, zero, tuple(ends.tolist()), tuple(times.tolist()))
 
 
 def again(path: Path, out: Path, times: int, *, later: int = 0, end: int | None = None) -> Diagnosis:
-    """The diagnosis of the window so many times in a row, `later` by so many ns, up to `end`."""
+    """The diagnosis of the window so many times in a row, `later` by so many ns, recorded up to `end`."""
     own = window(path)
-    gpu = own.gpu[0], end or own.gpu[1]
     if unpacked(path).suffix == ".json":
         document = json.loads(unpacked(path).read_text())
-        v.window_again(gpu, own.host, own.zero, times)(document)
+        v.window_again((own.gpu[0], end or own.gpu[1]), own.host, own.zero, times)(document)
         v.shifted(later / 1_000)(document)
         out = out.with_suffix(".json")
         out.write_text(json.dumps(document))
@@ -166,7 +165,9 @@ def again(path: Path, out: Path, times: int, *, later: int = 0, end: int | None 
         db = sqlite3.connect(out)
         db.execute("pragma synchronous = off")  # no test survives a loss of power
         with db:
-            e.window_again(gpu, own.host, times)(db)
+            e.window_again(own.gpu, own.host, times)(db)
+            if end is not None:
+                e.ended(end)(db)
             e.shifted(later)(db)
         db.close()
     found = diagnosed(out)
@@ -221,9 +222,13 @@ TIMES = [5, pytest.param(2, marks=pytest.mark.slow), pytest.param(24, marks=pyte
 
 @pytest.mark.parametrize("times", TIMES)
 @pytest.mark.parametrize("path", EACH)
-def test_a_repeated_window_gives_the_same_answer(path: Path, times: int, tmp_path: Path) -> None:
+def test_a_repeated_window_gives_the_same_answer(
+    path: Path, times: int, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """The first step of the first window has none before it, from which it could be timed: it counts only in
     the windows behind it."""
+    if why := NOT_YET_REPEATED.get((f"{path.parent.name}/{name_of(path)}", times)):
+        request.applymarker(pytest.mark.xfail(reason=why, strict=True))
     once, more = (again(path, tmp_path / f"{n}.sqlite", n) for n in (1, times))
     first = max(window(path).spread, 0.05 if len(window(path).times) <= 3 else 0.0)
     if listed(path, STEP_ALONE):

@@ -60,6 +60,70 @@ def test_asynchronous_replay_is_timed_on_the_gpu_not_by_its_range(tmp_path: Path
     assert ((steps.host_end - steps.host_start) <= 9 * US).all()
 
 
+def begun_ahead(steps: int, recorded: int, *, copies: bool = False) -> Export:
+    """Steps of four kernels of 200 us, launched ahead of the GPU. Of the last step's kernels the recording
+    holds so many, and of its calls all; with `copies` each step sends its inputs by another stream."""
+    export = Export().process(1)
+    for i in range(steps):
+        at = i * 800 * US
+        export.range(f"iteration {i}", at, at + 100 * US)
+        if copies:
+            export.copy(at, 5 * US, stream=13)
+        for k in range(4):
+            if i < steps - 1 or k < recorded:
+                begin = (i * 4 + k) * 200 * US + 1_000 * US
+                export.launch(
+                    at + (k + 1) * 20 * US, 5 * US, kernel=f"k{k}", kernel_start=begin, kernel_dur=199 * US
+                )
+            else:
+                export.call("cudaLaunchKernel_v7000", at + (k + 1) * 20 * US, 5 * US)
+    return export
+
+
+@pytest.mark.parametrize("copies", [False, True])
+@pytest.mark.parametrize("recorded", [0, 1, 3])
+def test_a_step_in_which_the_recording_ends_does_not_count(
+    tmp_path: Path, recorded: int, copies: bool
+) -> None:
+    """Its calls were recorded, and of its work what ran until then: it would be too short."""
+    a = analysis(begun_ahead(8, recorded, copies=copies), tmp_path)
+    assert len(a.repeated) == 7
+    assert a.repeated.time.tolist() == [800 * US] * 6
+
+
+def test_a_step_of_which_only_the_inputs_were_sent_does_not_count(tmp_path: Path) -> None:
+    """Neither are the calls of its other work recorded."""
+    export = begun_ahead(7, 4, copies=True).range("iteration 7", 5_600 * US, 5_700 * US)
+    export.copy(5_600 * US, 5 * US, stream=13)
+    assert len(analysis(export, tmp_path).repeated) == 7
+
+
+def test_a_last_step_that_does_less_counts(tmp_path: Path) -> None:
+    export = begun_ahead(7, 4).range("iteration 7", 5_600 * US, 5_700 * US)
+    export.launch(5_620 * US, 5 * US, kernel="k0", kernel_start=6_600 * US, kernel_dur=199 * US)
+    steps = analysis(export, tmp_path).repeated
+    assert len(steps) == 8
+    assert steps.time.tolist() == [800 * US] * 6 + [200 * US]
+
+
+def test_a_last_step_on_the_other_of_two_streams_counts(tmp_path: Path) -> None:
+    export = Export().process(1)
+    for i in range(8):
+        at = i * 800 * US
+        export.range(f"iteration {i}", at, at + 100 * US)
+        for k in range(4 if i % 2 else 5):
+            export.launch(at + k * 20 * US, 5 * US, kernel=f"k{k}", stream=13 if i % 2 else 7)
+    assert len(analysis(export, tmp_path).repeated) == 8
+
+
+def test_the_last_step_counts_where_every_step_lacks_its_last_kernel(tmp_path: Path) -> None:
+    """Events were lost all along: the recording does not end in that step."""
+    export = begun_ahead(8, 4)
+    for i in range(8):
+        export.call("cudaLaunchKernel_v7000", (i * 800 + 90) * US, 5 * US)
+    assert len(analysis(export, tmp_path).repeated) == 8
+
+
 def test_a_pass_is_preferred_to_the_loop_around_it(tmp_path: Path) -> None:
     export = Export().process(1)
     for i in range(2):
@@ -73,6 +137,34 @@ def test_a_pass_is_preferred_to_the_loop_around_it(tmp_path: Path) -> None:
             export.launch(at=begin + US, kernel_start=begin + 10 * US, kernel_dur=50 * US)
     steps = analysis(export, tmp_path).repeated
     assert steps.phase == ("prefill", *["decode"] * 3) * 2
+
+
+def test_of_passes_that_begin_at_once_the_outer_one_counts(tmp_path: Path) -> None:
+    """The inner one, written first, holds no call: it has lost none either."""
+    steps = analysis(nested_passes(5), tmp_path).repeated
+    assert (len(steps), steps.empty, steps.ranges_seen) == (5, (), 5)
+
+
+@pytest.mark.parametrize("calls", [0, 2])
+def test_a_pass_inside_one_in_which_the_recording_ended_is_no_step(tmp_path: Path, calls: int) -> None:
+    """The outer one has no end, so that it is not among the ranges."""
+    export = nested_passes(5).range("gpu_model_runner: forward", 1_000 * US, 1_010 * US)
+    for k in range(calls):
+        export.launch(at=(1_001 + 4 * k) * US, dur=2 * US, kernel=f"k{k}")
+    steps = analysis(export, tmp_path).repeated
+    assert (len(steps), steps.empty, steps.ranges_seen) == (5, (), 5)
+
+
+def nested_passes(steps: int) -> Export:
+    """Passes of four kernels; in each the range of another pass, which begins with it."""
+    export = Export().process(1)
+    for i in range(steps):
+        at = i * 200 * US
+        export.range("gpu_model_runner: forward", at, at + 10 * US)
+        export.range("execute_context_0(0)_generation_8(8)", at, at + 150 * US)
+        for k in range(4):
+            export.launch(at=at + 20 * US * (k + 1), dur=5 * US, kernel=f"k{k}")
+    return export
 
 
 def test_passes_that_hold_little_of_the_work_give_way_to_the_loop(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from advisor.metrics import limits
 from advisor.metrics.intervals import positions
 from advisor.metrics.steps.model import Level, Steps, Work, graph_launches, no_steps, opaque_steps, timed
 from advisor.metrics.steps.sequence import constant_stride, segmented
-from advisor.model.arrays import Array, constant, distinct, marked, median_of, pairs
+from advisor.model.arrays import Array, among, constant, distinct, marked, median_of, pairs
 from advisor.sources.schema import DTOH, MISSING, OPERATIONS, Call
 
 #: Number of the longest functions that are examined.
@@ -47,9 +47,15 @@ def _steps_of(
     work: Work, rows: dict[str, Array], chosen: Array, thread: int, phase_of: Mapping[int, str]
 ) -> Steps:
     """The steps that these ranges of one thread delimit; `phase_of` has the phase by text."""
+    # Of ranges that begin at once the longest comes first.
+    chosen = chosen[np.lexsort((-rows["end"][chosen], rows["start"][chosen]))]
     start, end = rows["start"][chosen], rows["end"][chosen]
     # Of nested ranges of one kind the outer one counts.
     outer = np.concatenate(([True], end[1:] > np.maximum.accumulate(end)[:-1]))
+    # Those inside one in which the recording ended, which has no end, would count as outer ones.
+    within = np.isin(rows["text"][chosen[outer]], rows["text"][chosen[~outer]])
+    whole = len(within) - np.count_nonzero(within)
+    outer[np.flatnonzero(outer)[whole:]] &= not within[whole:].all() or whole < limits.steps.REPEATS
     chosen, start, end = chosen[outer], start[outer], end[outer]
     calls, ops = work.calls, work.ops
     call_step = _holding(calls["start"], start, end)
@@ -69,6 +75,9 @@ def _steps_of(
         phases = tuple(phases[i] for i in keep)
         return opaque_steps(work, start[keep], end[keep], op_step, phases, **marks)
     keep = np.flatnonzero(works)
+    if _is_cut_off(work, keep, call_step, op_step):
+        op_step[op_step == keep[-1]] = MISSING
+        keep = keep[:-1]
     if len(keep) == 0:
         return no_steps(len(ops), empty, len(start))
     if len(keep) < len(start):
@@ -86,6 +95,24 @@ def _steps_of(
         host=host,
         **marks,
     )
+
+
+def _is_cut_off(work: Work, steps: Array, call_step: Array, op_step: Array) -> bool:
+    """True if the recording ended in the last of these steps, of which only a part of the work ran: that of
+    its last launch is missing, which that of the step before has left, or all of the main stream's, of which
+    all others hold some."""
+    if len(steps) <= limits.steps.REPEATS:
+        return False
+    before, last = int(steps[-2]), int(steps[-1])
+    main = marked(int(call_step.max()) + 2, op_step[work.main_stream])  # the last of those in none
+    if main[steps[:-1]].all() and not main[last]:
+        return True
+    launches = among(work.calls["call"], (Call.LAUNCH, Call.GRAPH_LAUNCH))
+    ends = [np.flatnonzero(launches & (call_step == step))[-1:] for step in (before, last)]
+    if not all(len(row) for row in ends):
+        return False
+    left = [bool((work.ops.api == row[0]).any()) for row in ends]
+    return left == [True, False]
 
 
 def _holding(time: Array, start: Array, end: Array) -> Array:
