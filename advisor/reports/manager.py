@@ -24,6 +24,7 @@ def sentences(d: Diagnosis) -> tuple[str, ...]:
 
 def _state(d: Diagnosis) -> str:
     busy = [i.busy_share for i in d.inputs if i.busy_share is not None]
+    busy = busy or _sampled(d)
     works = f"the GPU works {percent_range(busy)} of the time" if busy else ""
     steps = [s for s in d.main_steps if s.count]
     if len(steps) == 1 and len(d.inputs) == 1:
@@ -37,6 +38,11 @@ def _state(d: Diagnosis) -> str:
             return f"{text}; of that the GPU works {percent_range(busy)}." if works else f"{text}."
         return f"{text}, and {works}." if works else f"{text}."
     return f"{works[:1].upper()}{works[1:]}." if works else "The recording does not show how busy the GPU is."
+
+
+def _sampled(d: Diagnosis) -> list[float]:
+    """How busy samples alone show each GPU, 0 to 1."""
+    return [f.value for f in d.facts if f.name == "activity.busy_ratio" and isinstance(f.value, float)]
 
 
 def _why(found: Finding) -> str:

@@ -13,6 +13,7 @@ import pytest
 
 import advisor
 from advisor.model.findings import Diagnosis
+from advisor.reports.manager import sentences
 from tests.builder import Export
 from tests.scenarios.support import fact, ranked, severity
 from tests.server_logs import ENGINES, Server
@@ -453,6 +454,7 @@ def test_the_gpu_whose_clock_is_held_down_is_named_among_several(tmp_path: Path)
     )
     found = advisor.diagnose(_written(tmp_path / "smi.csv", head, lines))
     assert [(f.cause, f.scope.device) for f in found.findings] == [("low-clock", 1)]
+    assert sentences(found)[0] == "The GPU works 98 % of the time."
 
 
 def test_what_the_samples_hold_is_shown_over_time(tmp_path: Path) -> None:
