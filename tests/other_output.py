@@ -213,6 +213,17 @@ OTHER_OUTPUT: dict[str, tuple[str, str]] = {
         "s/token, len of tokens: 128 * 1\n",
         "openvino.genai",
     ),
+    "openvino.genai llm_bench, older": (
+        "[ INFO ] [warm-up] Input token size: 32, Output size: 128, Infer count: 128\n"
+        "[ INFO ] [1] First token latency: 60.10 ms/token, other tokens latency: 25.10 ms/token\n",
+        "openvino.genai",
+    ),
+    "llama.cpp, loading a model": (
+        "load_tensors: offloading 20 repeating layers to GPU\n"
+        "load_tensors: offloaded 20/41 layers to GPU\n"
+        "load_tensors:        CUDA0 model buffer size =  3600.10 MiB\n",
+        "the start of llama.cpp or Ollama alone",
+    ),
     "Perfetto, slices of a selection": (
         "Name\tWall duration (ms)\tAvg Wall duration (ms)\tOccurrences\n"
         "aten::mm\t12.34\t0.12\t100\n"

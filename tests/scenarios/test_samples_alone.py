@@ -15,6 +15,7 @@ import advisor
 from advisor.model.findings import Diagnosis
 from advisor.reports.manager import sentences
 from tests.builder import Export
+from tests.reports.fixture import html_page
 from tests.scenarios.support import fact, ranked, severity
 from tests.server_logs import ENGINES, Server
 
@@ -455,6 +456,8 @@ def test_the_gpu_whose_clock_is_held_down_is_named_among_several(tmp_path: Path)
     found = advisor.diagnose(_written(tmp_path / "smi.csv", head, lines))
     assert [(f.cause, f.scope.device) for f in found.findings] == [("low-clock", 1)]
     assert sentences(found)[0] == "The GPU works 98 % of the time."
+    assert "means of all GPUs" in html_page([found]).decode()
+    assert "means of all GPUs" not in html_page([advisor.diagnose(smi(tmp_path, 1326, 82))]).decode()
 
 
 def test_what_the_samples_hold_is_shown_over_time(tmp_path: Path) -> None:

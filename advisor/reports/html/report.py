@@ -328,7 +328,9 @@ def _over_time(d: Diagnosis) -> Iterator[b.Block | Picture]:
     for name, heading in (("load_over_time", "Load over time"), ("samples_over_time", "Samples over time")):
         table = d.tables.get(name)
         if table is not None and (lines := charts.strips(table)):
-            yield b.Heading(heading, "each from 0 to its largest value")
+            merged = name == "samples_over_time" and sum(len(i.devices) for i in d.inputs) > 1
+            mean = "means of all GPUs, " if merged else ""
+            yield b.Heading(heading, f"{mean}each from 0 to its largest value")
             last = float(table.rows[-1][0] or 0.0)
             yield Picture("over_time", (lines, value_text(last * 1e9, "ns")))
 

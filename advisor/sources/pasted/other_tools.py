@@ -130,7 +130,7 @@ _TEXTS = tuple(
         ),
         (
             r"^TPOT: [\d.]+ ± [\d.]+ ms/token|openvino[._]genai|^\[ INFO \] OV Config="
-            r"|\[P\d+\] (?:Input token size|First token latency)",
+            r"|^\[ INFO \] \[[\w-]+\](?:\[P\d+\])? (?:Input token size|First token latency)",
             "output of openvino.genai, which runs on CPUs and GPUs of Intel",
             "what is judged here are GPUs of NVIDIA and AMD: give a capture of one",
         ),
@@ -139,6 +139,11 @@ _TEXTS = tuple(
             r"|\bTrace(?:Summary|Processor)\b|\btrace_processor(?:_shell)?\b",
             "a summary of Perfetto or chrome://tracing",
             _OPENED,
+        ),
+        (
+            r"\boffloaded \d+/\d+ layers to GPU",
+            "the start of llama.cpp or Ollama alone, without a request",
+            "give the log with a request's times (lines with 'eval time', of Ollama also with [GIN])",
         ),
         (r"PyTorch CUDA memory summary", "PyTorch's summary of memory, which holds no times", _TRACE),
         (
