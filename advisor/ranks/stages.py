@@ -29,6 +29,9 @@ _TURNS, _OF_STEPS = 3, 0.5
 _MOSTLY, _SOON, _SOON_NS = 0.8, 0.1, 100_000
 #: A longer pause of all stages is no message on its way: the host of the next one is at work.
 _HOST_NS = 100_000
+#: A host that takes this share of the time is shown; and it paces a rank if the pieces of that follow each
+#: other this much steadier than those of others.
+_SLOW_HOST, _STEADIER = 0.05, 0.5
 #: A shorter pause between kernels ends no turn.
 _PAUSE_NS = 20_000
 
@@ -37,8 +40,8 @@ class Stages(Struct, frozen=True):
     """Waiting of each rank, in the order of the ranks. `wait` has ns a call, UNKNOWN for one that is no
     transfer between stages; `waited` are ns of the window in which the rank computes nothing and waits for
     another stage. `of_idle`: the part of the time in which ranks run no kernel that another stage computes
-    in, None if stages do not take turns. `by_host`: the share of the time in which no stage computes before
-    the rank at that position launches, the one with most of it; None without such pauses."""
+    in, None if stages do not take turns. `by_host`: the rank (its position) whose GPU waits longest for its
+    own host while it has a batch, and the share of the time; None if no host is slow."""
 
     wait: tuple[Array, ...]
     waited: tuple[int, ...]
@@ -55,25 +58,33 @@ def find_stages(ranks: Sequence[RankRows], *, one_clock: bool) -> Stages:
     the captures count from one moment."""
     given = ranks
     ranks, one_clock = on_common_clock(given, one_clock)
-    turns = _turns(ranks, one_clock)
+    turns = _turns(ranks, one_clock, moved=ranks is not given)
+    if turns is not None and _paced_by_a_host(ranks, one_clock):
+        turns = None  # several batches, of which by chance no two are computed at once
     wait = between_stages(ranks, one_clock=one_clock, known=turns is not None)
     if turns is not None:  # what a stage does beside computing is waited for as well, but for its host
         # Clocks that were moved may be off by a whole turn.
         paused = _paused(ranks, one_clock) if ranks is given else None
         wait = [np.maximum(own, w) for own, w in zip(turns.wait, wait, strict=True)]
-        turns = replace(turns, by_host=None if paused is None else paused.by_host)
+        by_host = _rest_of_turns(ranks, one_clock) if paused is None else paused.by_host
+        turns = replace(turns, by_host=by_host)
     exposed = [int(np.minimum(r.exposed, np.maximum(w, 0)).sum()) for r, w in zip(ranks, wait, strict=True)]
     if turns is None:
         returns = _returns(ranks, one_clock) if any(bool((w != UNKNOWN).any()) for w in wait) else None
         if returns is None:
             return Stages(tuple(wait), tuple(exposed), None)
         both = zip(exposed, returns.waited, strict=True)
-        return Stages(tuple(wait), tuple(e + w for e, w in both), returns.of_idle)
+        waited = tuple(round(e * returns.of_waits) + w for e, w in both)
+        return Stages(tuple(wait), waited, returns.of_idle, returns.by_host)
     if paused is not None:
         exposed = [
             int(np.minimum(r.exposed, np.maximum(w - of_host, 0)).sum())
             for r, w, of_host in zip(ranks, wait, paused.of_calls, strict=True)
         ]
+    elif turns.by_host is not None:
+        left = (1 - turns.by_host[1]) * np.array([r.window[1] - r.window[0] for r in ranks])
+        busy = [clip(r.busy, *r.window).total for r in ranks]
+        exposed = [min(e, max(round(ns) - b, 0)) for e, ns, b in zip(exposed, left, busy, strict=True)]
     waited = tuple(max(pair) for pair in zip(turns.waited, exposed, strict=True))
     return replace(turns, wait=tuple(wait), waited=waited)
 
@@ -110,45 +121,141 @@ def _paused(ranks: Sequence[RankRows], one_clock: bool) -> _Paused:
     return _Paused(tuple(inside), (most, held[most] / (high - low)) if held[most] else None)
 
 
-def _returns(ranks: Sequence[RankRows], one_clock: bool) -> Stages | None:
+def _rest_of_turns(ranks: Sequence[RankRows], one_clock: bool) -> tuple[int, float] | None:
+    """`Stages.by_host` of stages that take turns on clocks that may be wrong: the time that is left of the
+    window of a rank beside what all stages compute, if its host launches nothing for so long."""
+    common = _common(ranks, one_clock)
+    assert common is not None  # stages take turns on it
+    zero, low, high = common
+    busy = [
+        clip(Spans(r.busy.start + z, r.busy.end + z), low, high) for z, r in zip(zero, ranks, strict=True)
+    ]
+    of = _grouped(busy, ranks, moved=True)
+    stages = [max(b.total for b, k in zip(busy, of, strict=True) if k == stage) for stage in set(of)]
+    idle = [_without_calls(r, z, b, low, high) for r, z, b in zip(ranks, zero, busy, strict=True)]
+    most = int(np.argmax([i.total for i in idle]))
+    left = high - low - sum(stages)
+    if left <= _HOST_NS * max(len(idle[most]), 1) or left > idle[most].total:
+        return None
+    return most, left / (high - low)
+
+
+class _Returns(Struct, frozen=True):
+    """`waited`, `of_idle` and `by_host` as of `Stages`, and which part of the waiting in transfers is for
+    other stages: the rest is for that host."""
+
+    waited: tuple[int, ...]
+    of_idle: float | None
+    by_host: tuple[int, float] | None
+    of_waits: float
+
+
+def _returns(ranks: Sequence[RankRows], one_clock: bool) -> _Returns | None:
     """The waiting of ranks whose idle time, outside of transfers, ends just after another stage has computed
     a piece: its result reaches them through the hosts. Several batches are then in flight, but fewer than
-    there are stages. None if no rank waits so."""
+    there are stages. Where it does not, the host of that rank is at work. None if no rank waits so."""
     common = _common(ranks, one_clock)
     if common is None:
         return None
     zero, low, high = common
     busy = [Spans(r.busy.start + z, r.busy.end + z) for z, r in zip(zero, ranks, strict=True)]
-    # What a stage computes for one batch ends with a pause or with the begin of its next transfer.
-    done = [
-        np.sort(np.concatenate((b.end, (r.start + z)[sent])))
-        for r, z, b, sent in zip(ranks, zero, busy, of_kinds(ranks, POINT_TO_POINT), strict=True)
-    ]
-    waited, bare, of_bare = [], 0, 0
+    done = _done(ranks, zero, busy)
+    waited, bare, of_bare, hosts = [], 0, 0, []
     for rank, (r, z) in enumerate(zip(ranks, zero, strict=True)):
-        idle = gaps(clip(busy[rank], low, high), low, high)
-        without = subtract(idle, union(r.start + z, r.start + r.duration + z))
-        long = without.end - without.start > _PAUSE_NS
-        without = Spans(without.start[long], without.end[long])
+        without = _without_calls(r, z, busy[rank], low, high)
         others = [d for k, d in enumerate(done) if k != rank and len(busy[k])]
-        mine = len(busy[rank]) and any(_ends_with(without, other) for other in others)
+        mine = bool(len(busy[rank])) and any(_ends_with(without, other) for other in others)
+        mine = mine and not _own_pace(without, others)
+        host = _host_part(without, others) if len(busy[rank]) and not mine else 0
+        hosts.append((host, without.total))
         bare += without.total
         of_bare += without.total if mine else 0
         held = without.total if mine else 0
         waited.append(round(held * (r.window[1] - r.window[0]) / (high - low)))
-    if not of_bare:
+    most = max(range(len(hosts)), key=lambda k: hosts[k][0])
+    host, idle = hosts[most]
+    slow = host >= _SLOW_HOST * (high - low)
+    if not of_bare and not slow:
         return None
-    return Stages((), tuple(waited), of_bare / max(bare, 1))
+    if slow:  # the rest of its idle time is until a batch comes back to it
+        window = ranks[most].window
+        waited[most] = round((idle - host) * (window[1] - window[0]) / (high - low))
+    return _Returns(
+        tuple(waited),
+        of_bare / max(bare, 1) if of_bare else None,
+        (most, host / (high - low)) if slow else None,
+        1 - host / idle if slow else 1.0,
+    )
+
+
+def _done(ranks: Sequence[RankRows], zero: Sequence[int], busy: Sequence[Spans]) -> list[Array]:
+    """When each stage is done with a piece: it ends with a pause or with the begin of its next transfer."""
+    return [
+        np.sort(np.concatenate((b.end, (r.start + z)[sent])))
+        for r, z, b, sent in zip(ranks, zero, busy, of_kinds(ranks, POINT_TO_POINT), strict=True)
+    ]
+
+
+def _without_calls(rank: RankRows, zero: int, busy: Spans, low: int, high: int) -> Spans:
+    """Where the rank neither computes nor transfers, but for short pauses."""
+    idle = gaps(clip(busy, low, high), low, high)
+    without = subtract(idle, union(rank.start + zero, rank.start + rank.duration + zero))
+    long = without.end - without.start > _PAUSE_NS
+    return Spans(without.start[long], without.end[long])
+
+
+def _since(idle: Spans, done: Array) -> Array:
+    """How long (ns) before the end of each idle span another stage was done."""
+    at = np.searchsorted(done, idle.end, "right") - 1
+    ended = np.where(at >= 0, done[np.maximum(at, 0)], idle.start)
+    return np.asarray(idle.end - ended)
+
+
+def _spread(values: Array) -> float:
+    return float(np.median(np.abs(values - np.median(values))))
+
+
+def _host_part(idle: Spans, others: Sequence[Array]) -> int:
+    """How much of the idle time of a rank its host works, ns: from the end of its own last piece on, or from
+    when another stage is done with one, whichever is steadier, as a host takes about as long each time."""
+    if len(idle) < _TURNS:
+        return 0
+    whole = idle.end - idle.start
+    found = [whole, *(np.minimum(whole, _since(idle, done)) for done in others)]
+    return int(min(found, key=_spread).sum())
+
+
+def _paced_by_a_host(ranks: Sequence[RankRows], one_clock: bool) -> bool:
+    """Whether a rank begins its pieces a steady time after its own last one, and not after that of any
+    other stage: what it waits for is its host."""
+    common = _common(ranks, one_clock)
+    assert common is not None  # stages take turns on it
+    zero, low, high = common
+    busy = [Spans(r.busy.start + z, r.busy.end + z) for z, r in zip(zero, ranks, strict=True)]
+    done = _done(ranks, zero, busy)
+    for rank, (r, z) in enumerate(zip(ranks, zero, strict=True)):
+        idle = _without_calls(r, z, busy[rank], low, high)
+        if len(idle) < _TURNS or idle.total < _SLOW_HOST * (high - low):
+            continue
+        if _own_pace(idle, [d for k, d in enumerate(done) if k != rank and len(busy[k])]):
+            return True
+    return False
+
+
+def _own_pace(idle: Spans, others: Sequence[Array]) -> bool:
+    """Whether idle spans are much steadier from their begin on than from what others have done last."""
+    if not len(idle) or not others:
+        return False
+    since = min(_spread(_since(idle, done)) for done in others)
+    return _spread(idle.end - idle.start) < _STEADIER * since
 
 
 def _ends_with(idle: Spans, done: Array) -> bool:
     """Whether most of these idle spans end just after another stage is `done` with a piece inside them."""
     if len(idle) < _TURNS:
         return False
-    at = np.searchsorted(done, idle.end, "right") - 1
-    ended = np.where(at >= 0, done[np.maximum(at, 0)], idle.start)
-    length = idle.end - idle.start
-    late = (ended < idle.start) | (idle.end - ended > np.maximum(_SOON * length, _SOON_NS))
+    length, since = idle.end - idle.start, _since(idle, done)
+    late = (since > length) | (since > np.maximum(_SOON * length, _SOON_NS))
     return bool(length[late].sum() <= (1 - _MOSTLY) * idle.total)
 
 
@@ -164,7 +271,7 @@ def _common(ranks: Sequence[RankRows], one_clock: bool) -> tuple[list[int], int,
     return (zero, low, high) if high > low else None
 
 
-def _turns(ranks: Sequence[RankRows], one_clock: bool) -> Stages | None:
+def _turns(ranks: Sequence[RankRows], one_clock: bool, *, moved: bool) -> Stages | None:
     """The waiting of ranks that send to each other and of which one stage at a time computes."""
     common = _common(ranks, one_clock)
     if common is None:
@@ -173,7 +280,7 @@ def _turns(ranks: Sequence[RankRows], one_clock: bool) -> Stages | None:
     busy = [
         clip(Spans(r.busy.start + z, r.busy.end + z), low, high) for z, r in zip(zero, ranks, strict=True)
     ]
-    of = _grouped(busy)
+    of = _grouped(busy, ranks, moved=moved)
     stages = [
         joined(*(b for b, k in zip(busy, of, strict=True) if k == stage)) for stage in range(max(of) + 1)
     ]
@@ -194,12 +301,14 @@ def _turns(ranks: Sequence[RankRows], one_clock: bool) -> Stages | None:
     return Stages(tuple(waits), tuple(waited), of_bare / max(bare, 1))
 
 
-def _grouped(busy: Sequence[Spans]) -> list[int]:
-    """The stage of each rank. Ranks that compute at the same time belong to the same stage."""
+def _grouped(busy: Sequence[Spans], ranks: Sequence[RankRows], *, moved: bool) -> list[int]:
+    """The stage of each rank. Ranks that compute at the same time belong to the same stage if they exchange
+    anything beside what stages hand over, or on clocks that were `moved`: by a whole turn too far or not."""
     of: list[int] = []
     leaders: list[Spans] = []
-    for own in busy:
-        shared = [intersect(own, o).total / max(min(own.total, o.total), 1) for o in leaders]
+    within = [moved or not bool(sent.all()) for sent in of_kinds(ranks, POINT_TO_POINT)]
+    for own, exchanges in zip(busy, within, strict=True):
+        shared = [exchanges * intersect(own, o).total / max(min(own.total, o.total), 1) for o in leaders]
         if shared and max(shared) >= _TOGETHER:
             of.append(int(np.argmax(shared)))
         else:
