@@ -130,6 +130,12 @@ def trace(path: Path) -> Path:
     secrets = {"db_secret": VALUES[0], "password": VALUES[1], "api_key": KEYS[0], "hf_token": KEYS[1]}
     texts = {"prompt": PROMPTS[0], "system_prompt": PROMPTS[1]}
     profile.head(job={**people, **hosts, **firms, **secrets, **texts})
+    for kind, at, text in (
+        ("process", {"tid": 100}, f"/home/{USERS[2]}/bin/python3"),
+        ("thread", {"tid": 100}, f"main of {HOSTS[0]}"),
+        ("thread", {"tid": 201}, f"{USERS[0]} worker"),
+    ):
+        profile.event(ph="M", name=f"{kind}_name", pid=100, ts=0, args={"name": text}, **at)
     return profile.write(path)
 
 

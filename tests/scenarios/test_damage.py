@@ -294,6 +294,18 @@ def test_advice_follows_the_order_in_which_the_tool_gives_its_reasons(
     assert set(given) & {"allow-performance-counters", "update-nsys"} == set(advised)
 
 
+@pytest.mark.parametrize("told", [(), (PERMISSION, DRIVER)])
+def test_a_capture_with_gpu_work_needs_no_reason(told: tuple[str, ...], tmp_path: Path) -> None:
+    """The healthy partner: what the tool said concerned nothing that is missing."""
+    e = Export(tool_version="2024.5.1.1").gpu(name="NVIDIA H100").process(100)
+    e.traced("Cuda", "NvtxEvents").range("decode_step 0", 0, 900_000)
+    for i in range(40):
+        e.kernel(i * 20_000, 15_000, "gemm")
+    for text in told:
+        e.diagnostic(text)
+    assert "no-gpu-activity" not in {f.cause for f in diagnosed(e, tmp_path).findings}
+
+
 @pytest.mark.parametrize(
     ("release", "capability", "sources", "method"),
     [

@@ -344,6 +344,20 @@ def test_a_loop_that_sleeps_until_its_input_comes_does_no_work(tmp_path: Path) -
     assert gap.gain.speedup is not None
     assert gap.gain.speedup.low <= 1.0 < gap.gain.speedup.mid  # perhaps a picture comes no sooner
     assert "of it the thread is on no CPU" in gap.message
+    assert gap.recommendations[0].id == "find-what-is-waited-for"
+
+
+def test_a_loop_that_works_as_long_sleeps_for_nothing(tmp_path: Path) -> None:
+    """The near miss: the thread had a CPU."""
+
+    def body(m: Machine, _: int) -> None:
+        m.wait()
+        m.work(2_700)
+        m.preempted(200)
+
+    d = diagnosed(serve(body), tmp_path)
+    (gap,) = [f for f in d.findings if f.cause == "host-gap"]
+    assert "find-what-is-waited-for" not in {r.id for r in gap.recommendations}
 
 
 def test_a_thread_that_gives_up_its_cpu_in_a_call_has_a_reason(tmp_path: Path) -> None:
