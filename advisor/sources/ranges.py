@@ -49,7 +49,7 @@ def possible(
             given[name] = given.get(name, 0) + 1
         for name in names:
             wrong[name] = wrong.get(name, 0) + 1
-    other = {name for name, count in wrong.items() if len(rows) > 1 and 2 * count > given[name]}
+    other = {name for name, count in wrong.items() if 2 * count > given[name]}
     kept: list[dict[str, float] | None] = []
     for row, names in zip(rows, beyond, strict=True):
         kept.append(None if names - other else {n: _clipped(n, v) for n, v in row.items() if n not in other})

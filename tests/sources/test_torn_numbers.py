@@ -13,6 +13,7 @@ import pytest
 from advisor.cli.main import main
 from advisor.numerals import finite, read_float, read_int
 from advisor.sources.open import open_trace
+from advisor.sources.serving.metrics_text import read_metrics
 from advisor.sources.trace import Source
 from tests import pasted, profiler_tables, server_logs
 from tests.builder import Export
@@ -152,6 +153,11 @@ def test_a_fork_that_exports_percent_is_read_as_a_share(tmp_path: Path) -> None:
 def test_values_that_are_no_number_end_no_scrape(tmp_path: Path) -> None:
     more = "vllm:num_preemptions_total NaN\nvllm:num_requests_waiting +Inf\nvllm:prompt_tokens_total 1e309\n"
     assert len(read(tmp_path, METRICS + more).read_columns("load", ("running",))["running"]) == 1
+
+
+def test_a_counter_that_cannot_be_is_left_out() -> None:
+    text = "".join(f"{METRICS}vllm:num_preemptions_total {n}\n" for n in ("8", "1e308", "-3", "12"))
+    assert read_metrics(text).preempted == 4
 
 
 @pytest.mark.parametrize("cell", ["-5 %, 300.00 W", "7700 %, 300.00 W", "50 %, -1 W", "50 %, 1e12 W"])

@@ -69,6 +69,7 @@ _GAUGES = {
     "prefix_hit": (("sglang:cache_hit_rate", "vllm:gpu_prefix_cache_hit_rate"), 1.0),
     "accepted": (("sglang:spec_accept_length",), 1.0),
 }
+_OF_A_MOMENT = frozenset(name for names, _ in _GAUGES.values() for name in names)
 #: Our column -> counters of tokens, for engines that say no rate.
 _RATES = {
     "output_per_s": ("vllm:generation_tokens_total", "sglang:generation_tokens_total"),
@@ -173,6 +174,10 @@ class Sample(NamedTuple):
     time: int | None = None
 
 
+#: More than any server counts of requests.
+_MOST_COUNTED = 1e12
+
+
 class _Scrape(Struct):
     """Sums of samples by replica and name."""
 
@@ -256,8 +261,10 @@ def _a_batch(scrapes: Sequence[_Scrape]) -> float | None:
 
 def _preemptions(scrapes: Sequence[_Scrape]) -> int | None:
     """Those between the first scrape and the last, of one scrape those since the start; None if no scrape
-    counts them. A counter that falls belongs to a server that started again."""
-    counts = [total for scrape in scrapes if (total := scrape.total(_PREEMPTIONS)) is not None]
+    counts them. A counter that falls belongs to a server that started again; what no server counts is left
+    out."""
+    totals = (scrape.total(_PREEMPTIONS) for scrape in scrapes)
+    counts = [total for total in totals if total is not None and total <= _MOST_COUNTED]
     if len(counts) < 2:
         return int(counts[0]) if counts else None
     return int(sum(max(after - before, 0.0) for before, after in pairwise(counts)))
@@ -269,7 +276,9 @@ def _scrapes(text: str, log: ServerLog) -> list[_Scrape]:
     seen: set[tuple[str, str]] = set()
     processes: dict[str, list[str | None]] = {}
     for sample in samples(text):
-        if (engine := engine_of(sample.name)) is None or sample.value < 0:  # no metric that is read can be
+        if (engine := engine_of(sample.name)) is None:
+            continue
+        if sample.value < 0 and sample.name not in _OF_A_MOMENT:  # their rows are dropped later, and counted
             continue
         log.engine = log.engine or engine
         replica = sample.labels.get("engine", sample.labels.get("dp_rank", "0"))
