@@ -222,6 +222,12 @@ def test_order_of_the_page() -> None:
     in_order(text, places)
 
 
+def test_cells_with_a_whisker_have_the_width_of_one() -> None:
+    cells = re.findall(r'<td class="([\w ]+)"><span class="whisker"', html_page([DIAGNOSIS]).decode())
+    assert cells
+    assert set(cells) == {"strip"}
+
+
 def test_values_close_to_their_threshold_differ() -> None:
     assert "9.96 %" in page()
     assert "10 %" in page()
