@@ -166,13 +166,13 @@ def recorded(
     the same meeting have, too, counts where its share is largest; it is closed if none has it."""
     before = {t.finding: t for t in history.findings}
     seen = (diagnosis, *others)
-    found = [f for d in seen for f in d.findings if f.kind != "limit"]
-    now = {f.identity: f for f in sorted(found, key=lambda f: f.share or 0.0)}
-    now = {f.identity: now[f.identity] for f in found}
-    weights = {f.identity: weight(f, d) for d in seen for f in d.findings if now.get(f.identity) is f}
-    tracked = [_present(before.get(name), f, weights[name], day) for name, f in now.items()]
+    found = [(f, weight(f, d)) for d in seen for f in d.findings if f.kind != "limit"]
+    largest = {f.identity: (f, w) for f, w in sorted(found, key=lambda pair: pair[1].share or 0.0)}
+    now = {f.identity: largest[f.identity] for f, _ in found}
+    tracked = [_present(before.get(name), f, w, day) for name, (f, w) in now.items()]
     tracked += [_absent(t, seen) for name, t in before.items() if name not in now]
     if review is not None:
+        weights = {name: w for name, (_, w) in now.items()}
         tracked = [_decided(t, review.of(t.finding), weights.get(t.finding)) for t in tracked]
     capture = ", ".join(i.path for d in seen for i in d.inputs)
     meeting = Meeting(day=day, capture=capture, verdict=diagnosis.verdict, names=tuple(names))

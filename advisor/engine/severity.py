@@ -37,8 +37,7 @@ def graded_by(gain: Gain | None) -> float | None:
 def severity_of(terms: Ranking, held: float, saved: float | None, perhaps: bool = False) -> Severity:
     """By the rule's own levels; else by the share saved, or without an estimate by the share `held` (at most
     medium, unless that is lost), and at least by the slowest steps' share (at most medium); at most the cap,
-    and medium for what the analysis has set aside. A fix that `perhaps` saves much is at least low: a wide
-    range is no proof that nothing is wrong."""
+    and medium for what the analysis has set aside. A fix that `perhaps` saves much is at least low."""
     most: Severity | None = "medium" if terms.aside else None
     if terms.levels is not None:
         return least(terms.levels, terms.cap, most)

@@ -15,6 +15,7 @@ from advisor.metrics.activity import Activity
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import MATMUL
+from advisor.metrics.load import over
 from advisor.metrics.sampled import Samples, burst_levels, time_at_level, unrecorded_ratio
 from advisor.metrics.workload import UNKNOWN
 from advisor.model.arrays import Array, median_of
@@ -86,10 +87,10 @@ def sampled_facts(a: Analysis, device: int, out: FactWriter) -> None:
     clock_facts(a, device, out)
 
 
-#: What a log of samples holds: words, column, factor to the unit in the words, column of its limit, and
-#: whether it counts while the device is busy.
 #: Stretches that a log is drawn in, at most.
 _MOMENTS = 120
+#: What a log of samples holds: words, column, factor to the unit in the words, column of its limit, and
+#: whether it counts while the device is busy.
 _HELD = (
     ("busy, %", "gr_active", 100.0, None, False),
     ("SM active, %", "sm_active", 100.0, None, False),
@@ -101,8 +102,8 @@ _HELD = (
 
 
 def stretches(time: Array) -> list[tuple[float, Array]]:
-    """At most 120 stretches of equal length of a log: the time at which each begins, and its rows; none of a
-    log of one moment."""
+    """At most `_MOMENTS` stretches of equal length of a log: when each begins, and its rows; none of a log of
+    one moment."""
     known = time[~np.isnan(time)]
     if not len(known) or (length := float(np.ptp(known))) <= 0:
         return []
@@ -112,12 +113,6 @@ def stretches(time: Array) -> list[tuple[float, Array]]:
     return [
         (i * length / number, rows) for i in range(number) if len(rows := np.flatnonzero(np.floor(at) == i))
     ]
-
-
-def mean_at(values: Array, rows: Array) -> float | None:
-    """The mean of what is known there; None if nothing is."""
-    known = values[rows][~np.isnan(values[rows])]
-    return float(known.mean()) if len(known) else None
 
 
 def over_time(a: Analysis, out: FactWriter) -> None:
@@ -144,7 +139,7 @@ def over_time(a: Analysis, out: FactWriter) -> None:
     out.table("samples.held", table)
     moments = stretches(rows["time"] / 1e9)
     columns = [rows[column] * factor for _, column, factor, _, _ in _HELD]
-    out.table("samples.moments", [[at, *(mean_at(c, i) for c in columns)] for at, i in moments])
+    out.table("samples.moments", [[at, *(over(np.mean, c[i]) for c in columns)] for at, i in moments])
 
 
 def _enough(a: Analysis, count: int) -> bool:

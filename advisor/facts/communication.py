@@ -12,13 +12,13 @@ from advisor.facts import limits
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import (
-    JOINING,
     POINT_TO_POINT,
     Collectives,
     blocking,
     device_collectives,
     gradients,
     in_line,
+    joining,
     overlap,
     rows_of_collectives,
     small,
@@ -108,7 +108,7 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
     calls = Calls(found.kind, found.duration, found.exposed, found.bytes, found.place, little)
     row = rows_of_collectives(a, device, found)
     added = gradients(a, device, found)
-    joins = np.array([kind in JOINING for kind in found.kinds], bool)[found.kind]
+    all_exposed = max(int(found.exposed.sum()), 1)
     out |= {
         "comm.time_ratio": time / window,
         "comm.exposed_ratio": exposed,
@@ -121,12 +121,9 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
         "comm.row_exposed_ratio": found.exposed[row].sum() / window,
         **a.rates(device, {"comm.row_calls": len(row)}),
         **a.rates(device, {"comm.small_calls": (little & (found.exposed > 0)).sum()}),
-        "comm.gradient_ratio": None
-        if added is None
-        else found.exposed[added].sum() / max(int(found.exposed.sum()), 1),
-        "comm.reduces_ratio": found.exposed[joins].sum() / max(int(found.exposed.sum()), 1),
-        "comm.in_line_ratio": found.exposed[in_line(a, device, found)].sum()
-        / max(int(found.exposed.sum()), 1),
+        "comm.gradient_ratio": None if added is None else found.exposed[added].sum() / all_exposed,
+        "comm.reduces_ratio": found.exposed[joining(found)].sum() / all_exposed,
+        "comm.in_line_ratio": found.exposed[in_line(a, device, found)].sum() / all_exposed,
         "comm.sizes_known": sized.any(),
         **_exchange_facts(a, device, found, np.maximum(waits, 0)),
     }

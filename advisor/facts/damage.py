@@ -15,10 +15,9 @@ from advisor.knowledge.files import capture_knowledge
 from advisor.knowledge.kernel_names import search
 from advisor.knowledge.shapes import Refusal
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.damage import GOOD_RESULTS
 from advisor.metrics.graph_nodes import uneven_nodes
 from advisor.metrics.intervals import EMPTY, joined, union
-from advisor.metrics.operations import Kind
+from advisor.metrics.operations import GOOD_RESULTS, Kind
 from advisor.metrics.phases import uneven_share
 from advisor.metrics.startup import work_span
 from advisor.metrics.window import OutsideWork, outside_work

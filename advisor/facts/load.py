@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.facts.activity import mean_at, stretches
+from advisor.facts.activity import stretches
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.metrics import load as loads
@@ -166,10 +166,10 @@ def _moments(load: loads.Load, out: FactWriter) -> None:
         numbers = np.unique(load.replica[where][~np.isnan(load.replica[where])])
         each = [where[load.replica[where] == n] for n in numbers] or [where]
         added = [
-            loads.total(mean_at(values, mine) for mine in each)
+            loads.total(loads.over(np.mean, values[mine]) for mine in each)
             for values in (load.running, load.waiting, load.output_per_s)
         ]
-        mean = [mean_at(values, where) for values in (load.cache_used, token_ms)]
+        mean = [loads.over(np.mean, values[where]) for values in (load.cache_used, token_ms)]
         table.append([at, *added[:2], *mean, added[2]])
     out.table("load.moments", table)
 

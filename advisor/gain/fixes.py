@@ -67,9 +67,9 @@ def batch(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -
 
 
 def room_for_batch(work: Work) -> tuple[float, str]:
-    """How many times as many sequences tokens and memory allow (a power of two), at most as many as wait or
-    run by the engine's log, and why; `unmeasured_batch` at most if neither is measured. Raises NoEstimate if
-    there is no room, or too few requests."""
+    """By which factor the batch may grow, and why: a power of two that tokens and memory allow, at most
+    `unmeasured_batch` if neither is measured, and at most the requests that the engine's log shows. Raises
+    NoEstimate if the factor is below 2."""
     mine = work.decode if work.decode.any() else np.ones(len(work), bool)
     time, level, peak = work.taken.inputs.ops.duration, work.dram[0], work.peak
     most, why = [], []

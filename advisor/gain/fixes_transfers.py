@@ -15,8 +15,8 @@ from advisor.model.arrays import Array, distinct
 
 
 def halve_bytes(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Transfers of at least a mebibyte move half of their bytes at the rate of the quickest of their kind and
-    size. What they take beyond that is no transfer and stays. Pessimistic: half of that is won."""
+    """Transfers of at least a mebibyte move half of their bytes, at the rate of the quickest transfer of the
+    same kind and size. Time beyond that rate is waiting and stays. Pessimistic: half of the gain."""
     mine, least = _measured(str(fix.params["of"]), work, inputs.ops.duration)
     goes = (1 - limits.HALVED_TRANSFERS_REMAIN[lean + 1]) * least
     return inputs.with_ops(duration=np.where(mine, inputs.ops.duration - goes, inputs.ops.duration))

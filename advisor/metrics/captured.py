@@ -9,14 +9,13 @@ from msgspec import Struct
 
 from advisor.metrics.intervals import Coverage, union
 from advisor.metrics.kernels import dense
-from advisor.metrics.operations import Operations, stream_captures
+from advisor.metrics.operations import GOOD_RESULTS, Operations, stream_captures
 from advisor.model.arrays import Array, among, distinct, marked
-from advisor.sources.schema import MISSING, OPERATIONS, Call
+from advisor.sources.schema import OPERATIONS, Call
 from advisor.sources.trace import Trace
 
 #: Operators that serving engines add to PyTorch. A replay runs none of them on the host.
 _ENGINE = re.compile(r"^(?:vllm|sglang|sgl_kernel|trtllm|aiter)::")
-_GOOD_RESULTS = (0, MISSING)
 
 
 class Captured(Struct, frozen=True):
@@ -36,7 +35,7 @@ def graph_captures(trace: Trace, ops: Operations) -> Captured:
     """By the calls that begin and end a stream capture. Where a trace lacks them: launches without a kernel,
     if all launches inside operators of a serving engine are such."""
     calls = trace.columns("api_calls", ("call", "result"))
-    launch = (calls["call"] == Call.LAUNCH) & among(calls["result"], _GOOD_RESULTS)
+    launch = (calls["call"] == Call.LAUNCH) & among(calls["result"], GOOD_RESULTS)
     inside, first, last = stream_captures(trace)
     sure = True
     if not len(first):

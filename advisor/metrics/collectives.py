@@ -200,6 +200,11 @@ def collectives_in_rows(a: Analysis, device: int) -> Array:
     return _rows(a, device)[rows_of_collectives(a, device, device_collectives(a, device))]
 
 
+def joining(found: Collectives) -> Array:
+    """Mask of the collectives that join what ranks have computed."""
+    return np.array([kind in JOINING for kind in found.kinds], bool)[found.kind]
+
+
 def in_line(a: Analysis, device: int, found: Collectives) -> Array:
     """Mask of the collectives of decode steps that join the parts of layers, where hardly any other kernel
     runs beside collectives: the next layer begins with what they join, and neither the other half of a batch
@@ -207,9 +212,8 @@ def in_line(a: Analysis, device: int, found: Collectives) -> Array:
     time, hidden = overlap(a, device)
     if hidden >= limits.kernels.OVERLAPPING_RATIO * max(time, 1):
         return np.zeros(len(found), bool)
-    joins = np.array([kind in JOINING for kind in found.kinds] or [False])[found.kind]
     decodes = np.array([phase == "decode" for phase in a.steps.phase] + [False])  # MISSING is the last
-    return np.asarray(joins & decodes[a.steps.op_step[_rows(a, device)]])
+    return np.asarray(joining(found) & decodes[a.steps.op_step[_rows(a, device)]])
 
 
 def collectives_in_line(a: Analysis, device: int) -> Array:

@@ -12,7 +12,7 @@ from advisor.metrics import limits
 from advisor.metrics.captured import Captured
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, union
 from advisor.metrics.kernels import dense, heaviest
-from advisor.metrics.operations import Kind, Operations, calls_named, combinations, first_work
+from advisor.metrics.operations import GOOD_RESULTS, Kind, Operations, calls_named, combinations, first_work
 from advisor.metrics.steps.model import Steps
 from advisor.model.arrays import Array, among, bounds_of, distinct, marked, median_of, ordered, sorting, where
 from advisor.sources.schema import MISSING, OPERATIONS, Call
@@ -24,8 +24,6 @@ PLACE_BITS = 32
 _NEVER = np.iinfo(np.int64).min
 #: Calls that return when all work of their device or context has ended.
 WAITS_FOR_ALL = re.compile(r"(?:cuda|hip)DeviceSynchronize|cuCtxSynchronize|cudaThreadSynchronize")
-#: Results of a call that succeeded: cudaSuccess, cudaErrorNotReady, not recorded.
-GOOD_RESULTS = (0, 600, MISSING)
 
 
 class Damage(Struct, frozen=True):
@@ -136,7 +134,8 @@ class Losses(Struct, frozen=True):
 
 
 def find_losses(trace: Trace, ops: Operations, captured: Captured) -> Losses:
-    """Counts launches and copy calls without work, but for those that graphs recorded. Needs `api_calls`."""
+    """Counts launch and copy calls that left no work on the GPU; calls recorded into a graph do not count.
+    Needs `api_calls`."""
     calls = trace.columns("api_calls", ("call", "result"))
     succeeded = among(calls["result"], GOOD_RESULTS)  # a failed call issues no work
     rows, joined = len(succeeded), ops.api >= 0

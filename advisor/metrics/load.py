@@ -223,8 +223,8 @@ def token_ms(load: Load, at: Array) -> float | None:
 
 
 def fetching_share(load: Load) -> float | None:
-    """Of all requests that wait, those that wait for their KV cache to come from elsewhere; None if no row
-    tells of any. A row that does not say so has none."""
+    """The share of the waiting requests that wait for a KV cache from elsewhere, 0 to 1; None if no row
+    counts them. A row without a number counts as none."""
     at = load.counted & (load.waiting > 0)
     if np.isnan(load.fetching[at]).all():
         return None

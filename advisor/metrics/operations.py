@@ -29,6 +29,9 @@ from advisor.model.once import cached_property
 from advisor.sources.schema import ISSUING, MISSING, NEEDED, TABLES, Call
 from advisor.sources.trace import Trace
 
+#: Results of a call that succeeded: cudaSuccess, cudaErrorNotReady, not recorded.
+GOOD_RESULTS = (0, 600, MISSING)
+
 
 class Kind(IntEnum):
     """What an operation is; the table its row lives in."""

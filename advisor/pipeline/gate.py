@@ -63,7 +63,8 @@ def select(
 def _derived_again(
     diagnosis: Diagnosis, all_findings: Sequence[Finding], rules: Mapping[str, RuleSpec]
 ) -> Diagnosis:
-    """The diagnosis with all that was made from `all_findings` made from those that are left."""
+    """The diagnosis with headline, verdict, plan and budget of its findings, which are some of
+    `all_findings`."""
     from advisor.pipeline import verdict
 
     left = {f.code for f in diagnosis.findings}

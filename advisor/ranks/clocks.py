@@ -99,8 +99,8 @@ def _together(ends: Sequence[_Ends]) -> float:
 
 
 def _ties(tied: Sequence[_Tie], count: int) -> tuple[list[int], list[_Tie]]:
-    """By how much the clock of each of `count` ranks is ahead, by ties in this order, and those that were
-    needed."""
+    """By how much (ns) the clock of each of `count` ranks is ahead, and the ties that were used: in this
+    order, each that joins two groups of ranks."""
     group, ahead, used = list(range(count)), [0] * count, list[_Tie]()
     for tie in tied:
         found, one, other = tie

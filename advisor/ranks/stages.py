@@ -4,6 +4,7 @@ nothing to do while another one computes."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -27,7 +28,7 @@ _TURNS, _OF_STEPS = 3, 0.5
 #: The token comes back through the hosts if most of the idle time (this share) ends within this share of it,
 #: or this long, after a piece of another stage.
 _MOSTLY, _SOON, _SOON_NS = 0.8, 0.1, 100_000
-#: A longer pause of all stages is no message on its way: the host of the next one is at work.
+#: Messages between stages take less. In a longer pause of all stages the host of the next one works.
 _HOST_NS = 100_000
 #: A host that takes this share of the time is shown; and it paces a rank if the pieces of that follow each
 #: other this much steadier than those of others.
@@ -58,19 +59,23 @@ def find_stages(ranks: Sequence[RankRows], *, one_clock: bool) -> Stages:
     the captures count from one moment."""
     given = ranks
     ranks, one_clock = on_common_clock(given, one_clock)
-    turns = _turns(ranks, one_clock, moved=ranks is not given)
-    if turns is not None and _paced_by_a_host(ranks, one_clock):
+    common = _common(ranks, one_clock)
+    turns = None if common is None else _turns(ranks, common, moved=ranks is not given)
+    if common is not None and turns is not None and _paced_by_a_host(ranks, common):
         turns = None  # several batches, of which by chance no two are computed at once
     wait = between_stages(ranks, one_clock=one_clock, known=turns is not None)
-    if turns is not None:  # what a stage does beside computing is waited for as well, but for its host
-        # Clocks that were moved may be off by a whole turn.
-        paused = _paused(ranks, one_clock) if ranks is given else None
+    paused = None
+    if common is not None and turns is not None:
+        # What a stage does beside computing is waited for as well, but for its host. Clocks that were moved
+        # may be off by a whole turn.
+        paused = _paused(ranks, common) if ranks is given else None
         wait = [np.maximum(own, w) for own, w in zip(turns.wait, wait, strict=True)]
-        by_host = _rest_of_turns(ranks, one_clock) if paused is None else paused.by_host
+        by_host = _rest_of_turns(ranks, common) if paused is None else paused.by_host
         turns = replace(turns, by_host=by_host)
     exposed = [int(np.minimum(r.exposed, np.maximum(w, 0)).sum()) for r, w in zip(ranks, wait, strict=True)]
     if turns is None:
-        returns = _returns(ranks, one_clock) if any(bool((w != UNKNOWN).any()) for w in wait) else None
+        transfers = any(bool((w != UNKNOWN).any()) for w in wait)
+        returns = _returns(ranks, common) if common is not None and transfers else None
         if returns is None:
             return Stages(tuple(wait), tuple(exposed), None)
         both = zip(exposed, returns.waited, strict=True)
@@ -97,14 +102,11 @@ class _Paused(Struct, frozen=True):
     by_host: tuple[int, float] | None
 
 
-def _paused(ranks: Sequence[RankRows], one_clock: bool) -> _Paused:
+def _paused(ranks: Sequence[RankRows], common: _Common) -> _Paused:
     """Long pauses in which no stage computes or exchanges anything within itself. The rank whose kernel ends
     one is the one whose host was at work."""
-    common = _common(ranks, one_clock)
-    assert common is not None  # stages take turns on it
-    zero, low, high = common
+    zero, low, high, busy = common
     sends = of_kinds(ranks, POINT_TO_POINT)
-    busy = [Spans(r.busy.start + z, r.busy.end + z) for z, r in zip(zero, ranks, strict=True)]
     own = [
         union((r.start + z)[~sent], (r.start + r.duration + z)[~sent])
         for r, z, sent in zip(ranks, zero, sends, strict=True)
@@ -121,15 +123,11 @@ def _paused(ranks: Sequence[RankRows], one_clock: bool) -> _Paused:
     return _Paused(tuple(inside), (most, held[most] / (high - low)) if held[most] else None)
 
 
-def _rest_of_turns(ranks: Sequence[RankRows], one_clock: bool) -> tuple[int, float] | None:
+def _rest_of_turns(ranks: Sequence[RankRows], common: _Common) -> tuple[int, float] | None:
     """`Stages.by_host` of stages that take turns on clocks that may be wrong: the time that is left of the
     window of a rank beside what all stages compute, if its host launches nothing for so long."""
-    common = _common(ranks, one_clock)
-    assert common is not None  # stages take turns on it
-    zero, low, high = common
-    busy = [
-        clip(Spans(r.busy.start + z, r.busy.end + z), low, high) for z, r in zip(zero, ranks, strict=True)
-    ]
+    zero, low, high, _ = common
+    busy = common.clipped()
     of = _grouped(busy, ranks, moved=True)
     stages = [max(b.total for b, k in zip(busy, of, strict=True) if k == stage) for stage in set(of)]
     idle = [_without_calls(r, z, b, low, high) for r, z, b in zip(ranks, zero, busy, strict=True)]
@@ -150,15 +148,11 @@ class _Returns(Struct, frozen=True):
     of_waits: float
 
 
-def _returns(ranks: Sequence[RankRows], one_clock: bool) -> _Returns | None:
+def _returns(ranks: Sequence[RankRows], common: _Common) -> _Returns | None:
     """The waiting of ranks whose idle time, outside of transfers, ends just after another stage has computed
     a piece: its result reaches them through the hosts. Several batches are then in flight, but fewer than
     there are stages. Where it does not, the host of that rank is at work. None if no rank waits so."""
-    common = _common(ranks, one_clock)
-    if common is None:
-        return None
-    zero, low, high = common
-    busy = [Spans(r.busy.start + z, r.busy.end + z) for z, r in zip(zero, ranks, strict=True)]
+    zero, low, high, busy = common
     done = _done(ranks, zero, busy)
     waited, bare, of_bare, hosts = [], 0, 0, []
     for rank, (r, z) in enumerate(zip(ranks, zero, strict=True)):
@@ -225,13 +219,10 @@ def _host_part(idle: Spans, others: Sequence[Array]) -> int:
     return int(min(found, key=_spread).sum())
 
 
-def _paced_by_a_host(ranks: Sequence[RankRows], one_clock: bool) -> bool:
+def _paced_by_a_host(ranks: Sequence[RankRows], common: _Common) -> bool:
     """Whether a rank begins its pieces a steady time after its own last one, and not after that of any
     other stage: what it waits for is its host."""
-    common = _common(ranks, one_clock)
-    assert common is not None  # stages take turns on it
-    zero, low, high = common
-    busy = [Spans(r.busy.start + z, r.busy.end + z) for z, r in zip(zero, ranks, strict=True)]
+    zero, low, high, busy = common
     done = _done(ranks, zero, busy)
     for rank, (r, z) in enumerate(zip(ranks, zero, strict=True)):
         idle = _without_calls(r, z, busy[rank], low, high)
@@ -259,27 +250,36 @@ def _ends_with(idle: Spans, done: Array) -> bool:
     return bool(length[late].sum() <= (1 - _MOSTLY) * idle.total)
 
 
-def _common(ranks: Sequence[RankRows], one_clock: bool) -> tuple[list[int], int, int] | None:
-    """The zero of each rank's clock on a common one, and the window that all share, of ranks that send to
-    each other; None without such ranks, clock or window."""
+class _Common(NamedTuple):
+    """The zero of each rank's clock on a common one, the window that all share, ns, and on that clock when
+    each rank computes."""
+
+    zero: list[int]
+    low: int
+    high: int
+    busy: list[Spans]
+
+    def clipped(self) -> list[Spans]:
+        """When each rank computes inside the window."""
+        return [clip(spans, self.low, self.high) for spans in self.busy]
+
+
+def _common(ranks: Sequence[RankRows], one_clock: bool) -> _Common | None:
+    """Of ranks that send to each other; None without such ranks, clock or window."""
     sends = of_kinds(ranks, POINT_TO_POINT)
     if sum(bool(s.any()) for s in sends) < 2 or (not one_clock and any(r.zero is None for r in ranks)):
         return None
     zero = [0 if one_clock else r.zero or 0 for r in ranks]
     low = max(z + r.window[0] for z, r in zip(zero, ranks, strict=True))
     high = min(z + r.window[1] for z, r in zip(zero, ranks, strict=True))
-    return (zero, low, high) if high > low else None
+    busy = [Spans(r.busy.start + z, r.busy.end + z) for z, r in zip(zero, ranks, strict=True)]
+    return _Common(zero, low, high, busy) if high > low else None
 
 
-def _turns(ranks: Sequence[RankRows], one_clock: bool, *, moved: bool) -> Stages | None:
+def _turns(ranks: Sequence[RankRows], common: _Common, *, moved: bool) -> Stages | None:
     """The waiting of ranks that send to each other and of which one stage at a time computes."""
-    common = _common(ranks, one_clock)
-    if common is None:
-        return None
-    (zero, low, high), sends = common, of_kinds(ranks, POINT_TO_POINT)
-    busy = [
-        clip(Spans(r.busy.start + z, r.busy.end + z), low, high) for z, r in zip(zero, ranks, strict=True)
-    ]
+    (zero, low, high, _), sends = common, of_kinds(ranks, POINT_TO_POINT)
+    busy = common.clipped()
     of = _grouped(busy, ranks, moved=moved)
     stages = [
         joined(*(b for b, k in zip(busy, of, strict=True) if k == stage)) for stage in range(max(of) + 1)

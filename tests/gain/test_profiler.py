@@ -212,20 +212,22 @@ def test_operators_written_as_nvtx_ranges_cost_up_to_6_2_us_each_and_their_sizes
     assert step_us(r, scenario=ALL) == pytest.approx(10 * (60 - 16 - 2 * 8.6))
 
 
+def six_steps(name: str, tmp_path: Path, apart: int = 1) -> Replayer:
+    """Steps of 100 us, marked for 90 us by names whose numbers are so far apart."""
+    trace = Profile().gpu().process(1)
+    for step in range(6):
+        now = 100 * step * US
+        trace.annotation(name.format(apart * step), now, 90 * US)
+        trace.launch(at=now + 20 * US, dur=5 * US, kernel_dur=2 * US)
+        trace.sync(at=now + 30 * US, dur=10 * US)
+    return shown(trace, tmp_path)
+
+
 def test_the_time_between_two_marks_of_steps_is_the_profilers(tmp_path: Path) -> None:
     """Behind the last launch of a step a wait until 30 us, marks that end at 40 and begin at 50: those 10 us
     surely go, and up to 20 more; at least a launch's 5 us stay, and a thread without marks loses nothing."""
 
-    def capture(mark: str) -> Replayer:
-        trace = Profile().gpu().process(1)
-        for step in range(6):
-            now = 100 * step * US
-            trace.annotation(f"{mark}{step}", now, 90 * US)
-            trace.launch(at=now + 20 * US, dur=5 * US, kernel_dur=2 * US)
-            trace.sync(at=now + 30 * US, dur=10 * US)
-        return shown(trace, tmp_path)
-
-    marked, named = capture("ProfilerStep#"), capture("step ")
+    marked, named = (six_steps(f"{mark}{{}}", tmp_path) for mark in ("ProfilerStep#", "step "))
     assert marked.captured_ns == named.captured_ns == 100 * US
     assert step_us(named, scenario=NOTHING) == pytest.approx(100)
     assert step_us(marked, scenario=NOTHING) == pytest.approx(90)
@@ -235,13 +237,7 @@ def test_the_time_between_two_marks_of_steps_is_the_profilers(tmp_path: Path) ->
 
 def test_between_marks_whose_numbers_do_not_follow_lies_more_than_the_profiler(tmp_path: Path) -> None:
     """The same program, of which one step of three was recorded: what lies between is its own."""
-    trace = Profile().gpu().process(1)
-    for step in range(6):
-        now = 100 * step * US
-        trace.annotation(f"ProfilerStep#{3 * step}", now, 90 * US)
-        trace.launch(at=now + 20 * US, dur=5 * US, kernel_dur=2 * US)
-        trace.sync(at=now + 30 * US, dur=10 * US)
-    assert step_us(shown(trace, tmp_path), scenario=NOTHING) == pytest.approx(100)
+    assert step_us(six_steps("ProfilerStep#{}", tmp_path, apart=3), scenario=NOTHING) == pytest.approx(100)
 
 
 def test_timed_python_calls_cost_up_to_1_6_us_each(tmp_path: Path) -> None:
