@@ -55,8 +55,9 @@ COMPARED = 4
 #: The same for the texts that are compared: clocks of processor time may tick every 4 ms.
 SHORT, SHORT_S = 12_000, 0.02
 FACTOR, MOST = 4, 6
-#: Searches of a text are broken off after this much processor time; four times as much in a beginning.
-GIVE_UP_S = 1.0
+#: Searches of a text are broken off after this much processor time; four times as much in a beginning. Those
+#: that end take 0.5 s at most, on a busy machine twice that; those that take this long would not end today.
+GIVE_UP_S = 3.0
 #: Repetitions up to this often are no matter of the length of a text.
 NARROW = 50
 #: Signs that are tried for a class of them: what most classes of the package mean.

@@ -238,7 +238,7 @@ _NOTHING = percent(0.0)
 _PLACEHOLDER = re.compile(r"\{(param\.)?([a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*)\|([a-z]+)\}")
 #: How nsys writes environment variables in file names, which advice quotes.
 _NSYS_VARIABLE = re.compile(r"%q\{[A-Z_]+\}")
-_PASSAGE = re.compile(r"\[\[(.{0,1000}?)\]\]", re.DOTALL)
+_PASSAGE = re.compile(r"\[\[((?:(?!\[\[|\]\]).)*+)\]\]", re.DOTALL)
 _TIMES = frozenset(("ns", "us", "ms"))
 #: The fact that tells whether there are steps.
 STEP_COUNT = "capture.step_count"
