@@ -243,18 +243,34 @@ def one_batch_json(batch: int, step_ms: float) -> str:
     })  # fmt: skip
 
 
-def llama_bench(batch: int, step_ms: float) -> str:
+@dataclass(frozen=True)
+class LlamaTests:
+    """What llama-bench says of the model that it tested; `gpu_layers` None as of backends without a GPU."""
+
+    model: str = "llama 8B Q4_K - Medium"
+    parameters: float = 8.03e9
+    gpu_layers: int | None = 99
+    backend: str = "CUDA"
+
+
+def llama_bench(batch: int, step_ms: float, of: LlamaTests | None = None) -> str:
+    of = of or LlamaTests()
+    layers = "" if of.gpu_layers is None else f" {of.gpu_layers:3d} |"
+    about = f"| {of.model:30} | 4.58 GiB | {of.parameters / 1e9:6.2f} B | {of.backend:7} |{layers}"
+    head = "" if of.gpu_layers is None else " ngl |"
     return f"""\
-| model              |     size |  params | backend | ngl |  test |             t/s |
-| ------------------ | -------: | ------: | ------- | --: | ----: | --------------: |
-| llama 8B Q4_K      | 4.58 GiB |  8.03 B | CUDA    |  99 | pp512 | 9000.10 ± 20.20 |
-| llama 8B Q4_K      | 4.58 GiB |  8.03 B | CUDA    |  99 | tg128 | {batch / step_ms * 1e3:.2f} ± 0.50 |
+| model              |     size |  params | backend |{head}  test |             t/s |
+| ------------------ | -------: | ------: | ------- |{" --: |" if head else ""} ----: | --------------: |
+{about} pp512 | 9000.10 ± 20.20 |
+{about} tg128 | {batch / step_ms * 1e3:.2f} ± 0.50 |
 """
 
 
 _LLAMA_NAMES = (
     "build_commit",
+    "backends",
     "model_type",
+    "model_n_params",
     "n_gpu_layers",
     "n_prompt",
     "n_gen",
@@ -264,20 +280,21 @@ _LLAMA_NAMES = (
 )
 
 
-def _llama_records(batch: int, step_ms: float) -> list[list[str]]:
+def _llama_records(batch: int, step_ms: float, of: LlamaTests | None) -> list[list[str]]:
     """One test of prompts, one of tokens."""
-    about = ["3469684", "llama 8B Q4_K - Medium", "99"]
+    of = of or LlamaTests()
+    about = ["3469684", of.backend, of.model, f"{of.parameters:.0f}", str(of.gpu_layers or 0)]
     made = f"{batch / step_ms * 1e3:.6f}"
     return [[*about, "512", "0", "0", "9000.100000", "20.2"], [*about, "0", "128", "0", made, "0.5"]]
 
 
-def llama_csv(batch: int, step_ms: float) -> str:
-    rows = [",".join(f'"{cell}"' for cell in row) for row in _llama_records(batch, step_ms)]
+def llama_csv(batch: int, step_ms: float, of: LlamaTests | None = None) -> str:
+    rows = [",".join(f'"{cell}"' for cell in row) for row in _llama_records(batch, step_ms, of)]
     return "\n".join([",".join(_LLAMA_NAMES), *rows, ""])
 
 
-def llama_sql(batch: int, step_ms: float) -> str:
-    values = [", ".join(f"'{cell}'" for cell in row) for row in _llama_records(batch, step_ms)]
+def llama_sql(batch: int, step_ms: float, of: LlamaTests | None = None) -> str:
+    values = [", ".join(f"'{cell}'" for cell in row) for row in _llama_records(batch, step_ms, of)]
     table = (
         "CREATE TABLE IF NOT EXISTS llama_bench (\n  n_prompt INTEGER,\n  n_gen INTEGER,\n  avg_ts REAL\n);\n"
     )
@@ -285,9 +302,17 @@ def llama_sql(batch: int, step_ms: float) -> str:
     return "\n".join([table, *(f"{into} ({v});" for v in values), ""])
 
 
-def llama_json(batch: int, step_ms: float) -> str:
+def llama_json(batch: int, step_ms: float, of: LlamaTests | None = None) -> str:
+    of = of or LlamaTests()
+    about = {
+        "backends": of.backend,
+        "model_type": of.model,
+        "model_n_params": int(of.parameters),
+        "n_gpu_layers": of.gpu_layers or 0,
+        "n_batch": 2048,
+    }
     tests = [(512, 0, 9000.0), (0, 128, batch / step_ms * 1e3), (512, 128, 500.0)]
-    return json.dumps([{"n_prompt": p, "n_gen": g, "avg_ts": rate, "n_batch": 2048} for p, g, rate in tests])
+    return json.dumps([{**about, "n_prompt": p, "n_gen": g, "avg_ts": rate} for p, g, rate in tests])
 
 
 def llama_batched(batch: int, step_ms: float) -> str:

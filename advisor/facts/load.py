@@ -12,14 +12,13 @@ import numpy as np
 from advisor.facts.activity import stretches
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
+from advisor.knowledge.layer_counts import least_layers
 from advisor.metrics import load as loads
 from advisor.metrics.analysis import Analysis
 from advisor.sources.schema import LOAD_BOTH
 
 #: Facts that a log or a scrape says as such.
 _OPTIONS = (
-    "layers_on_gpu",
-    "layers",
     "host_step_ms",
     "device_step_ms",
     "host_longer_ratio",
@@ -68,7 +67,6 @@ def load_facts(a: Analysis, out: FactWriter) -> None:
     lines_waiting = loads.over(lambda waits: (waits > 0).mean(), load.waiting)
     queue_ms = loads.mean_of(load.queue_ms, load.queue_count)
     request_ms = loads.mean_of(load.request_ms, load.request_count)
-    on_gpu = _quotient(_option(options, "layers_on_gpu"), _option(options, "layers"))
     out |= {
         "load.lines": len(load.kind),
         "load.since_start": "since_start" in options,
@@ -106,10 +104,10 @@ def load_facts(a: Analysis, out: FactWriter) -> None:
         "load.first_token_ratio": _first_token(load),
         "load.queue_ratio": _quotient(queue_ms, max(request_ms or 0.0, queue_ms or 0.0)),
         **{f"load.{name}": _option(options, name) for name in _OPTIONS},
-        "load.layers_on_cpu_ratio": None if on_gpu is None else 1 - on_gpu,
     }
     if serves_language_model(a):
         out.put("workload.is_language_model", True)
+    _layers(options, out)
     _graphs(load, options, out)
     _speculation(load, options, out)
     if (found := loads.knee(load)) is not None:
@@ -199,6 +197,38 @@ def _first_token(load: loads.Load) -> float | None:
     first, whole = load.first_token_ms, np.maximum(load.request_ms, load.first_token_ms)
     known = ~np.isnan(whole)
     return float((first[known] / whole[known]).mean()) if known.any() else None
+
+
+def _layers(options: dict[str, str], out: FactWriter) -> None:
+    """How many layers are on the GPU, of how many. A benchmark tells the first alone, for each model; of
+    several the one with the largest share on the CPU is meant."""
+    on_gpu, of = _option(options, "layers_on_gpu"), _option(options, "layers")
+    tested = [
+        (layers, least + 1)  # with that of the output
+        for layers, least in _tested(options)
+        if least is not None
+    ]
+    if on_gpu is not None and of:
+        out |= {"load.layers_on_gpu": on_gpu, "load.layers": of, "load.layers_on_cpu_ratio": 1 - on_gpu / of}
+    elif tested:
+        on_gpu, least = min(tested, key=lambda model: model[0] / model[1])
+        out |= {
+            "load.layers_on_gpu": on_gpu,
+            "load.layers_least": least,
+            "load.layers_on_cpu_ratio": max(1 - on_gpu / least, 0.0),
+        }
+
+
+def _tested(options: dict[str, str]) -> list[tuple[float, int | None]]:
+    """Of each model that was tested its layers on the GPU, and how many it has at least."""
+    models, parameters, layers = (
+        options.get(f"tested_{name}", "").split("; ") for name in ("models", "parameters", "gpu_layers")
+    )
+    return [
+        (float(on_gpu), least_layers(model, float(size) if size else None))
+        for model, size, on_gpu in zip(models, parameters, layers, strict=True)
+        if on_gpu
+    ]
 
 
 def _graphs(load: loads.Load, options: dict[str, str], out: FactWriter) -> None:

@@ -11,7 +11,7 @@ from advisor.facts.catalog import build_facts
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import TRACE, FactBase
 from advisor.sources.open import open_trace
-from tests.benchmark_reports import Ran, trtllm, vllm_serve
+from tests.benchmark_reports import LlamaTests, Ran, llama_bench, trtllm, vllm_serve
 from tests.facts.test_values import expect_values
 from tests.server_logs import Moment, Server, sglang, vllm
 
@@ -280,6 +280,15 @@ def test_values_of_layers(tmp_path: Path) -> None:
     expect_values(
         facts(tmp_path, lines),
         {"load.layers": 33, "load.layers_on_gpu": 20, "load.layers_on_cpu_ratio": 13 / 33},
+        TRACE,
+    )
+
+
+def test_values_of_the_least_layers(tmp_path: Path) -> None:
+    """A Llama of 8B has 32 layers and that of the output."""
+    expect_values(
+        facts(tmp_path, llama_bench(1, 8.0, LlamaTests(gpu_layers=20))),
+        {"load.layers_least": 33, "load.layers_on_gpu": 20, "load.layers_on_cpu_ratio": 13 / 33},
         TRACE,
     )
 

@@ -3,6 +3,7 @@ layers that stay on the CPU, a host that is slower than the device; each with a 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import advisor
 from advisor.errors import InputError
 from advisor.model.findings import Diagnosis
+from tests.benchmark_reports import LlamaTests, llama_bench, llama_csv, llama_json, llama_sql
 from tests.scenarios.support import fact, ranked
 
 
@@ -195,6 +197,73 @@ def test_weights_in_the_memory_of_the_host_alone_are_those_of_a_server_on_a_cpu(
 ) -> None:
     text = "".join(f"load_tensors: {place:>12} model buffer size =  4100.22 MiB\n" for place in places)
     assert fact(told(tmp_path, text + timing(0, 0, 50.0)), "load.on_cpu", None) is on_cpu
+
+
+LLAMA_8B, LLAMA_13B = "llama 8B Q4_K - Medium", "llama 13B Q4_K - Medium"
+#: Of a name that is not known.
+STRANGER = "stranger ?B Q8_0"
+
+
+@pytest.mark.parametrize("report", [llama_bench, llama_json, llama_csv, llama_sql])
+@pytest.mark.parametrize(
+    ("model", "parameters", "on_gpu", "least"),
+    [
+        (LLAMA_13B, 13.02e9, 20, 41),
+        (LLAMA_8B, 8.03e9, 0, 33),
+        (LLAMA_8B, 8.03e9, 32, 33),  # all but that of the output
+        ("qwen3moe 30B.A3B Q4_K - Medium", 30.53e9, 24, 49),
+        ("LLaMA 7B mostly Q4_0", 6.74e9, 20, 33),  # as releases of 2023 write it
+        (STRANGER, 12.0e9, 12, 21),
+    ],
+)
+def test_layers_that_llama_bench_leaves_on_the_cpu(
+    tmp_path: Path, report: Callable[..., str], model: str, parameters: float, on_gpu: int, least: int
+) -> None:
+    found = told(tmp_path, report(1, 110.0, LlamaTests(model, parameters, on_gpu)))
+    assert ranked(found) == ["layers-on-cpu"]
+    assert fact(found, "load.layers_least", None) == least
+    assert fact(found, "load.layers_on_cpu_ratio", None) == pytest.approx(1 - on_gpu / least)
+    assert f"{on_gpu} of at least {least} layers are on the GPU" in found.findings[0].message
+
+
+@pytest.mark.parametrize("report", [llama_bench, llama_json, llama_csv, llama_sql])
+@pytest.mark.parametrize(
+    ("model", "parameters", "on_gpu", "backend"),
+    [
+        (LLAMA_8B, 8.03e9, 33, "CUDA"),  # all of them
+        (LLAMA_13B, 13.02e9, 99, "ROCm"),
+        ("llama 1B Q8_0", 1.24e9, 20, "CUDA"),  # 16 layers and the output
+        (STRANGER, 12.0e9, 21, "CUDA"),  # as many as such a model has at least
+        (STRANGER, 0.5e9, 4, "CUDA"),
+        (LLAMA_8B, 8.03e9, -1, "CUDA"),  # left to llama.cpp
+        (LLAMA_8B, 8.03e9, None, "CPU"),
+        (LLAMA_8B, 8.03e9, None, "BLAS"),
+    ],
+)
+def test_llama_bench_with_all_layers_where_they_belong(
+    tmp_path: Path,
+    report: Callable[..., str],
+    model: str,
+    parameters: float,
+    on_gpu: int | None,
+    backend: str,
+) -> None:
+    found = told(tmp_path, report(1, 8.0, LlamaTests(model, parameters, on_gpu, backend)))
+    assert ranked(found) == []
+    assert fact(found, "load.on_cpu", None) is (True if on_gpu is None else None)
+
+
+def test_of_several_numbers_of_layers_the_most_counts(tmp_path: Path) -> None:
+    """A test of which number is best leaves some on the CPU on purpose."""
+    tried = [llama_bench(1, 100.0 / n, LlamaTests(gpu_layers=n)) for n in (1, 10, 20)]
+    assert fact(told(tmp_path, "\n".join(tried)), "load.layers_on_gpu", None) == 20
+    assert ranked(told(tmp_path, "\n".join([*tried, llama_bench(1, 8.0)]))) == []
+
+
+def test_of_several_models_the_one_with_most_on_the_cpu_counts(tmp_path: Path) -> None:
+    large = llama_bench(1, 110.0, LlamaTests(LLAMA_13B, 13.02e9, 20))
+    found = told(tmp_path, f"{llama_bench(1, 8.0, LlamaTests(gpu_layers=33))}\n{large}")
+    assert (fact(found, "load.layers_on_gpu", None), fact(found, "load.layers_least", None)) == (20, 41)
 
 
 def steps(host_ms: float, device_ms: float) -> str:

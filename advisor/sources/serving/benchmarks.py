@@ -1,7 +1,7 @@
 """Reports of benchmarks of serving engines -> the numbers of their runs, and rows of their load.
 
 `report_numbers` says where trtllm-bench, vllm bench, sglang, genai-perf and aiperf keep them; here are JSON,
-CSV and labelled lines in general, and the tables of llama-bench.
+CSV and labelled lines in general; `llama_bench` reads the tests of llama.cpp.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import combinations, pairwise
 from typing import Any
 
 from advisor.numerals import finite, read_float
 from advisor.reading import LONGEST_LINE, parse_json
-from advisor.sources.schema import LOAD_BOTH, LOAD_DECODE, LOAD_PREFILL
+from advisor.sources.schema import LOAD_BOTH, LOAD_DECODE
+from advisor.sources.serving.llama_bench import is_llama_bench, llama_rows, models
 from advisor.sources.serving.log_lines import Row, ServerLog
 from advisor.sources.serving.report_numbers import METRICS, TOOLS, Tool
 
@@ -27,12 +28,6 @@ _NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _RESULTS = ("output-throughput", "total-throughput", "request-throughput", "time-per-output-token", "latency")
 #: Behind this line sglang.bench_one_batch measures; before it, it warms up.
 _MEASURED = re.compile(r"^Benchmark \.\.\.$")
-#: Headings of llama-bench and llama-batched-bench.
-_LLAMA = re.compile(r"\|\s*test\s*\|\s*t/s\s*\||S_PP t/s\s*\|\s*T_TG s\s*\|\s*S_TG t/s")
-_LLAMA_KEYS = ('"n_prompt"', '"n_gen"', '"avg_ts"')
-#: The same columns of its CSV, and of its SQL behind the name of the table.
-_LLAMA_COLUMNS = ("n_prompt", "n_gen", "avg_ts")
-_INSERTED = re.compile(r"^INSERT INTO \w{1,80} \(([^()]{1,4000})\) VALUES \((.{1,8000})\);?\s*$")
 LLAMA = "llama-bench"
 #: `vllm bench latency` times a batch from its prompts to its last tokens: a step by that includes its share
 #: of the prompts, which is small where many tokens follow short prompts.
@@ -49,7 +44,7 @@ _SWEPT = 1.1
 
 def tool_of(text: str) -> tuple[str, str | None] | None:
     """The benchmark that printed a text, and the engine that it measures; None for other texts."""
-    if _LLAMA.search(text) or all(key in text for key in _LLAMA_KEYS) or any(_llama_records(text)):
+    if is_llama_bench(text):
         return LLAMA, "native"
     return next(((t.title, t.engine) for t in TOOLS if _is_of(text, t)), None)
 
@@ -65,7 +60,12 @@ def read_benchmark(text: str) -> ServerLog:
         return ServerLog()
     log = ServerLog(engine=tool[1], title=tool[0])
     if log.title == LLAMA:
-        log.rows += _llama_rows(text)
+        documents = _documents(text) or []
+        log.rows += llama_rows(text, documents)
+        tested = list(models(text, documents))
+        if tested and all(model.on_cpu for model in tested):
+            log.settings["on_cpu"] = 1.0
+        log.tested = [model for model in tested if not model.on_cpu]
         return log
     for run in read_runs(text):
         row = _row(run)
@@ -275,78 +275,3 @@ def _behind(line: str, labels: Iterable[str]) -> Iterator[tuple[int, float]]:
 
 def _cell(text: str) -> float | None:
     return read_float(text.strip().strip('"'))
-
-
-# --- llama-bench -----------------------------------------------------------------------------------
-
-
-def _llama_rows(text: str) -> Iterator[Row]:
-    """Of llama-bench each test, of one sequence; of llama-batched-bench each batch."""
-    for entry in _documents(text) or ():
-        if isinstance(entry, dict):
-            yield from _llama_test(entry.get("n_prompt"), entry.get("n_gen"), entry.get("avg_ts"))
-    for record in _llama_records(text):
-        prompt, made, rate = (read_float(record[name]) for name in _LLAMA_COLUMNS)
-        yield from _llama_test(prompt, made, rate)
-    heads: dict[str, int] = {}
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if _LLAMA.search(line):
-            heads = {cell: i for i, cell in enumerate(cells)}
-        elif len(cells) == len(heads) and "S_TG t/s" in heads:
-            yield from _llama_batch({name: _cell(cells[at]) for name, at in heads.items()})
-        elif len(cells) == len(heads) and (hit := re.match(r"(pp|tg)(\d+)", cells[heads["test"]])):
-            rate = _cell(re.split(r"[±\s]", cells[heads["t/s"]])[0])
-            tokens = read_float(hit[2])
-            prompt, made = (tokens, 0) if hit[1] == "pp" else (0, tokens)
-            yield from _llama_test(prompt, made, rate)
-
-
-def _llama_records(text: str) -> Iterator[dict[str, str]]:
-    """The tests that llama-bench wrote as CSV or SQL."""
-    if not all(name in text for name in _LLAMA_COLUMNS):
-        return
-    names: list[str] = []
-    for line in text.splitlines():
-        if len(line) > LONGEST_LINE:
-            continue
-        if hit := _INSERTED.match(line):
-            names, values = _cells(hit[1]), _cells(hit[2].replace("'", '"'))
-        elif set(_LLAMA_COLUMNS) <= set(found := _cells(line)):
-            names = found
-            continue
-        else:
-            values = found
-        if set(_LLAMA_COLUMNS) <= set(names) and len(values) == len(names):
-            yield dict(zip(names, values, strict=True))
-
-
-def _cells(line: str) -> list[str]:
-    try:
-        return [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True), [])]
-    except csv.Error:
-        return []
-
-
-def _llama_test(prompt: Any, made: Any, rate: Any) -> Iterator[Row]:
-    """A test of one kind; those of both give a rate that says nothing about either."""
-    if (number := finite(rate)) and number > 0 and bool(prompt) != bool(made):
-        if made:
-            yield _one("output_per_s", LOAD_DECODE, 1.0, number)
-        else:
-            yield _one("prompt_per_s", LOAD_PREFILL, 1.0, number)
-
-
-def _llama_batch(cells: Mapping[str, float | None]) -> Iterator[Row]:
-    batch, read, made = cells.get("B", 1.0), cells.get("S_PP t/s"), cells.get("S_TG t/s")
-    if batch and read:
-        yield _one("prompt_per_s", LOAD_PREFILL, batch, read)
-    if batch and made:
-        yield _one("output_per_s", LOAD_DECODE, batch, made)
-
-
-def _one(column: str, kind: int, batch: float, rate: float) -> Row:
-    row = {"kind": float(kind), "running": batch, column: rate}
-    if kind == LOAD_DECODE:
-        row |= {"in_flight": batch, "step_ms": batch / rate * 1e3, "token_ms": batch / rate * 1e3}
-    return row

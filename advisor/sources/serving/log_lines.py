@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from advisor.numerals import finite, read_float, read_int
 from advisor.reading import short_lines
 from advisor.sources.schema import LOAD_BOTH, LOAD_DECODE, LOAD_PREFILL
+from advisor.sources.serving.llama_bench import Tested
 from advisor.sources.serving.request_lines import ITERATION, OLLAMA, TGI, of_iteration, of_ollama, of_tgi
 from advisor.sources.serving.several_lines import Clock, SeveralLines
 from advisor.sources.serving.timed_slots import TimedSlots
@@ -96,8 +97,8 @@ class ServerLog(Struct):
     """What a log holds: rows in the order of its lines, settings by our names, the engine and its release.
     `torn` counts lines of the load that could not be read; `preempted` is the least number of requests that
     lost their cache, None if no line counts them; `replicas` names those that lines of several containers
-    number; `title` is the name of the tool, if it is not that of the
-    engine."""
+    number; `tested` are the models of a benchmark that tells how many of their layers the GPU has; `title`
+    is the name of the tool, if it is not that of the engine."""
 
     rows: list[Row] = field(default_factory=list)
     settings: dict[str, float] = field(default_factory=dict)
@@ -105,6 +106,7 @@ class ServerLog(Struct):
     version: str | None = None
     title: str | None = None
     replicas: list[str] = field(default_factory=list)
+    tested: list[Tested] = field(default_factory=list)
     torn: int = 0
     preempted: int | None = None
 

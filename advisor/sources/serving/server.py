@@ -14,6 +14,7 @@ from advisor.reading import decoded
 from advisor.sources.ranges import possible
 from advisor.sources.schema import TABLES
 from advisor.sources.serving.benchmarks import like_runs, read_benchmark, tool_of, without_load
+from advisor.sources.serving.llama_bench import Tested
 from advisor.sources.serving.log_lines import Row, ServerLog, has_load, read_log
 from advisor.sources.serving.metrics_text import is_metrics, read_metrics
 from advisor.sources.trace import Around, Columns, InMemory, Source
@@ -82,7 +83,8 @@ class ServerLoad(InMemory):
             command=_command(log),
             options={name: f"{value:g}" for name, value in settings.items()}
             | ({"any_model": "yes"} if log.engine in _ANY_MODEL else {})
-            | ({"replicas": ", ".join(log.replicas)} if log.replicas else {}),
+            | ({"replicas": ", ".join(log.replicas)} if log.replicas else {})
+            | _tested(log.tested),
         )
 
 
@@ -110,6 +112,18 @@ def _measured_text(runs: Sequence[Row]) -> str:
     units = (("token_ms", "ms a token"), ("output_per_s", "tokens/s"), ("request_ms", "ms a request"))
     name, unit = next((n, u) for n, u in units if all(n in run for run in runs))
     return f"{' and '.join(f'{run[name]:.4g}' for run in runs)} {unit}"
+
+
+def _tested(models: Sequence[Tested]) -> dict[str, str]:
+    """Models of which a benchmark says how many of their layers were on the GPU, one behind the other."""
+    known = [m for m in models if m.gpu_layers is not None and m.gpu_layers >= 0]
+    if not known:
+        return {}
+    return {
+        "tested_models": "; ".join(m.model.replace(";", ",") for m in known),
+        "tested_parameters": "; ".join("" if m.parameters is None else f"{m.parameters:g}" for m in known),
+        "tested_gpu_layers": "; ".join(f"{m.gpu_layers:g}" for m in known),
+    }
 
 
 def _command(log: ServerLog) -> tuple[str, ...]:
