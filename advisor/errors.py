@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+#: The exit code after Ctrl-C, as shells report it.
+INTERRUPTED = 130
+
 
 class AdvisorError(Exception):
     """Something the user can fix: what happened, to which object, what to do (exit code 2)."""

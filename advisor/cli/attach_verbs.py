@@ -11,12 +11,12 @@ from typing import Any
 import click
 
 from advisor.cli.deliver import Progress, check_files, formats
-from advisor.cli.messages import INTERRUPTED, message
+from advisor.cli.messages import message
 from advisor.cli.options import Verb, WholeNumber, takes
 from advisor.cli.run_passes import echo_of
 from advisor.cli.run_verbs import check_against, judged
 from advisor.config import Settings
-from advisor.errors import InputError
+from advisor.errors import INTERRUPTED, InputError
 from advisor.model.findings import SEVERITIES
 from advisor.model.options import one_of
 

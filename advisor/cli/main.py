@@ -16,8 +16,8 @@ import click
 from advisor import process
 from advisor.cli import completion, messages
 from advisor.cli.app import app
-from advisor.cli.messages import INTERRUPTED, message
-from advisor.errors import AdvisorError, InputError
+from advisor.cli.messages import message
+from advisor.errors import INTERRUPTED, AdvisorError, InputError
 from advisor.reading import READING
 
 
@@ -122,7 +122,7 @@ def _failed(error: Exception) -> int:
         message(f"error: internal error: {text}; please report it; rerun with --debug")
         return INTERNAL
     message(f"error: {_short('?'.join(text.splitlines()))}")  # names of files may hold line breaks
-    return 2
+    return error.exit_code if isinstance(error, AdvisorError) else 2
 
 
 def _short(text: str) -> str:

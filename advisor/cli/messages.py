@@ -9,8 +9,6 @@ from contextlib import contextmanager, suppress
 
 from advisor.errors import InputError, one_line
 
-#: The exit code after Ctrl-C, as shells report it.
-INTERRUPTED = 130
 #: Whether `--debug` was given: tracebacks, and every error is raised.
 debug = False
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import select
+import stat
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, Literal, cast
 
+import click
 from msgspec import structs
 
 from advisor.cli.deliver import Progress
@@ -25,6 +29,56 @@ if TYPE_CHECKING:
 
 #: Last lines of a program that failed.
 _LINES = 5
+#: What standard input is: a terminal, something that a program reads once, or neither.
+Input = Literal["terminal", "data", "none"]
+
+
+def standard_input() -> Input:
+    """What a program under us would read. A pipe that is closed and empty, and an empty file, are nothing."""
+    try:
+        status = os.fstat(0)
+        if os.isatty(0):
+            return "terminal"
+        if stat.S_ISREG(status.st_mode):
+            return "data" if os.lseek(0, 0, os.SEEK_CUR) < status.st_size else "none"
+        if stat.S_ISFIFO(status.st_mode) or stat.S_ISSOCK(status.st_mode):
+            asked = select.poll()
+            asked.register(0, select.POLLIN)
+            found = dict(asked.poll(0)).get(0, 0)
+            return "none" if found & select.POLLHUP and not found & select.POLLIN else "data"
+    except OSError:
+        pass
+    return "none"
+
+
+class Repeats:
+    """Whether COMMAND may be run once more. Not with `--once`, nor where its standard input would be read a
+    second time; a person at a terminal who did not give `--passes` is asked; elsewhere it is said before the
+    first run, too."""
+
+    def __init__(self, once: bool, agreed: bool) -> None:
+        self._once, self._input = once, standard_input()
+        self._asks = self._input == "terminal" and sys.stderr.isatty() and not agreed
+
+    def announce(self) -> None:
+        """Say before anything is recorded what may happen."""
+        if not self._once and not self._asks and self._input != "data":
+            message("note: COMMAND may be run again, for what one recording lacks; --once runs it once")
+
+    def __call__(self, why: str) -> bool:
+        """Whether it may, after that is said or answered. `why` is a clause about COMMAND."""
+        if self._once:
+            return False
+        if self._input == "data":
+            message(f"note: COMMAND is not run again, as its standard input can be read once only; {why}")
+            return False
+        if self._asks:
+            try:
+                return click.confirm(f"\r\x1b[Kadvisor: {why}. Run COMMAND again?", default=True, err=True)
+            except click.Abort:
+                return False
+        message(f"COMMAND is run again, as {why}; --once runs it once")
+        return True
 
 
 class Echo:
@@ -45,7 +99,7 @@ def echo_of(settings: Settings) -> IO[bytes] | None:
 
 
 def recorded(
-    settings: Settings, order: Order, folder: Path, run: Run, tool: Nsys | Torch
+    settings: Settings, order: Order, folder: Path, run: Run, tool: Nsys | Torch, repeats: Repeats
 ) -> tuple[Run, Recorded]:
     """Record under a line of progress, and say what became of it."""
     from advisor.pipeline.record import carry_out
@@ -54,7 +108,7 @@ def recorded(
     name = f"nsys {run.versions['nsys']}" if run.recorder == "nsys" else "the profiler of PyTorch"
     message(f"recording into {folder} with {name}; Ctrl-C stops and diagnoses")
     with Progress(run.name) as progress:
-        run, done = carry_out(order, folder, run, tool, progress, echo_of(settings))
+        run, done = carry_out(order, folder, run, tool, progress, echo_of(settings), repeats)
     for note in done.notes:
         message(f"note: {note}")
     if done.stopped is not None:
@@ -68,7 +122,14 @@ def recorded(
 
 
 def another(
-    settings: Settings, order: Order, folder: Path, run: Run, done: Recorded, tool: Nsys | Torch, number: int
+    settings: Settings,
+    order: Order,
+    folder: Path,
+    run: Run,
+    done: Recorded,
+    tool: Nsys | Torch,
+    number: int,
+    repeats: Repeats,
 ) -> tuple[Run, Recorded] | None:
     """Another pass with what a checkup of the last one asks for; None if there is nothing to add, or it
     recorded nothing whole: then the pass before it stays."""
@@ -80,7 +141,7 @@ def another(
     capture = folder / run.captures[0]
     with Progress(capture.name) as progress:
         plan = passes.next_plan(run, doctor(capture, settings, progress))
-    if plan is None:
+    if plan is None or not repeats(f"pass {number} would add {' '.join(plan.kept.added)}, {plan.why}"):
         return None
     message(f"pass {number} adds {' '.join(plan.kept.added)}, {plan.why}")
     aside = passes.put_aside(folder, number - 1)
@@ -88,7 +149,7 @@ def another(
         options=plan.options, variables={**run.variables, **plan.variables}, passes=(*run.passes, plan.kept)
     )
     try:
-        more, again = recorded(settings, order, folder, more, tool)
+        more, again = recorded(settings, order, folder, more, tool, repeats)
     except InputError as error:
         message(f"note: pass {number} failed, pass {number - 1} is diagnosed: {error}")
         passes.put_back(folder, aside, run)
@@ -104,7 +165,13 @@ def another(
 
 
 def timed(
-    settings: Settings, order: Order, folder: Path, run: Run, done: Recorded, tool: Nsys | Torch
+    settings: Settings,
+    order: Order,
+    folder: Path,
+    run: Run,
+    done: Recorded,
+    tool: Nsys | Torch,
+    repeats: Repeats,
 ) -> tuple[Settings, Run, Recorded]:
     """The program once more with its ranges alone, where they, its output or its /metrics time a step: the
     settings and the run then have that step."""
@@ -117,13 +184,13 @@ def timed(
         return settings, run, done
     with Progress(run.captures[0]):
         why = unprofiled.worth(folder, run, settings)
-    if why is None:
+    if why is None or not repeats(f"{why.text}, which is then timed without the profiler"):
         return settings, run, done
-    message(f"once more without the profiler, since {why.text}; --once or --unprofiled-step MS skips this")
+    message("once more without the profiler; --unprofiled-step MS spares this")
     try:
         with Progress(run.name) as progress:
             found, light = unprofiled.measure(
-                folder, run, tool, order.limits, why, progress, echo_of(settings)
+                folder, run, tool, order.limits, why, progress, echo_of(settings), repeats
             )
     except InputError as error:
         message(f"note: the step was not timed without the profiler: {error}")

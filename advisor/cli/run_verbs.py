@@ -13,11 +13,11 @@ import click
 
 from advisor.cli.completion import goal_names, offer
 from advisor.cli.deliver import check_files, deliver, deliver_one, formats, save
-from advisor.cli.messages import INTERRUPTED, errors, exit_code, message
+from advisor.cli.messages import errors, exit_code, message
 from advisor.cli.options import PATH, OneOf, Verb, Verbs, WholeNumber, asks, takes
-from advisor.cli.run_passes import another, recorded, timed
+from advisor.cli.run_passes import Repeats, another, recorded, timed
 from advisor.config import Settings
-from advisor.errors import InputError, near
+from advisor.errors import INTERRUPTED, InputError, near
 from advisor.knowledge.verb_files import capture_goals
 from advisor.model.findings import SEVERITIES
 from advisor.model.options import PlanRequest, one_of
@@ -68,7 +68,7 @@ class Command(Verb):
 @click.option("--stop-after", metavar="S", type=WholeNumber(1), help="Stop the recording after S seconds.")
 @click.option("--flush", metavar="S", type=WholeNumber(1), help="Time nsys may take to end (300 s).")
 @click.option("--passes", metavar="N", type=WholeNumber(1), help="Record up to N times (2) to judge more.")
-@click.option("--once", is_flag=True, help="Record once.")
+@click.option("--once", is_flag=True, help="Run COMMAND once.")
 @click.option("--keep", metavar="N", type=WholeNumber(1), help="Keep captures of the N last runs (10).")
 @takes(
     "folder format output html xlsx force window nvtx phase weight_bytes unprofiled_step rules select ignore "
@@ -82,11 +82,12 @@ def run(settings: Settings, request: dict[str, Any], words: Texts, **typed: Any)
 
     GOAL is one of 'advisor capture' (default kernel-breakdown). The capture, its plan and the
     diagnosis are kept in .advisor/runs/NAME. Ctrl-C stops the recording and diagnoses what there
-    is. What COMMAND prints goes to stderr and into the run. Exit code 1: COMMAND failed, or a
-    finding at or above --fail-on.
+    is. What COMMAND prints goes to stderr and into the run. Exit code: that of COMMAND where it
+    failed by itself; else 1 for a finding at or above --fail-on, 130 after Ctrl-C.
 
     What the first recording cannot answer becomes the plan of a second one (--passes), and the
-    report is of that; --once records once.
+    report is of that; COMMAND is then run again, which is asked at a terminal and said elsewhere.
+    With --once, and where its standard input is a pipe or a file, it is run once.
 
     With --recorder torch the steps of a Python program are found (of an optimizer, or calls of the
     outermost module), some are timed without the profiler, and then some are profiled.
@@ -127,19 +128,23 @@ def run(settings: Settings, request: dict[str, Any], words: Texts, **typed: Any)
                 message(
                     "from another shell, after it has started: " + "; ".join(n.command for n in step.lines)
                 )
-        kept, done = recorded(settings, order, folder, first, chosen.tool)
+        repeats = Repeats(typed["once"], agreed=typed["passes"] is not None)
+        repeats.announce()
+        kept, done = recorded(settings, order, folder, first, chosen.tool, repeats)
         usual = 1 if repeated is not None else PASSES
         most = 1 if typed["once"] else typed["passes"] or usual
         for number in range(2, most + 1):
-            if (further := another(settings, order, folder, kept, done, chosen.tool, number)) is None:
+            if (
+                further := another(settings, order, folder, kept, done, chosen.tool, number, repeats)
+            ) is None:
                 break
             kept, done = further
         if most > 1 or (again_of is not None and again_of.unprofiled_ms is not None and not typed["once"]):
-            settings, kept, done = timed(settings, order, folder, kept, done, chosen.tool)
+            settings, kept, done = timed(settings, order, folder, kept, done, chosen.tool, repeats)
         code = judged(settings, folder, kept, before, typed["keep"])
         if done.interrupted:
             return INTERRUPTED
-        return code or int(bool(done.code))
+        return done.code or code
 
 
 def _check_together(settings: Settings, again: str | None, against: str | None) -> None:

@@ -28,7 +28,7 @@ from advisor.recording import seal, store
 from advisor.recording.nsys import NoNsys, Nsys, find
 from advisor.recording.record import Recorded, Wanted, record
 from advisor.recording.torch_profiler import Torch, parse
-from advisor.recording.watch import SPARE_BYTES, Limits, Notify, free_bytes, size_text
+from advisor.recording.watch import SPARE_BYTES, Limits, MayRepeat, Notify, free_bytes, size_text
 
 #: What a plan is made for where no goal is named: it costs least, and most rules can judge it.
 GOAL = "kernel-breakdown"
@@ -209,7 +209,13 @@ def recorded(folder: Path, run: Run, done: Recorded) -> Run:
 
 
 def carry_out(
-    order: Order, folder: Path, run: Run, tool: Nsys | Torch, notify: Notify, echo: IO[bytes] | None
+    order: Order,
+    folder: Path,
+    run: Run,
+    tool: Nsys | Torch,
+    notify: Notify,
+    echo: IO[bytes] | None,
+    may_repeat: MayRepeat,
 ) -> tuple[Run, Recorded]:
     """Record the command. Raises InputError where nothing could be recorded; what there is stays in the
     folder."""
@@ -217,9 +223,9 @@ def carry_out(
     wanted = Wanted([*run.options, *extra], run.command, run.variables, order.limits)
     with noting_failure(folder, run):
         if isinstance(tool, Torch):
-            done = tool.record(order.limits, folder, notify, echo)
+            done = tool.record(order.limits, folder, notify, echo, may_repeat)
         else:
-            done = record(wanted, tool, folder, notify, echo)
+            done = record(wanted, tool, folder, notify, echo, may_repeat)
     request = run.request
     if done.from_start:  # so that a repetition need not find out again
         request = {key: value for key, value in request.items() if key not in ("calls", "repeat")} | {

@@ -23,7 +23,7 @@ from advisor.recording.load import METRICS, Scrapes
 from advisor.recording.nsys import Nsys
 from advisor.recording.record import LOG, Recorded, Wanted, record
 from advisor.recording.server import Server
-from advisor.recording.watch import Limits, Notify
+from advisor.recording.watch import Limits, MayRepeat, Notify
 from advisor.sources.serving.server import holds_load, parse
 from advisor.sources.trace import Trace
 
@@ -75,7 +75,14 @@ def worth(folder: Path, run: Run, options: Options) -> Reason | None:
 
 
 def measure(
-    folder: Path, run: Run, nsys: Nsys, limits: Limits, why: Reason, notify: Notify, echo: IO[bytes] | None
+    folder: Path,
+    run: Run,
+    nsys: Nsys,
+    limits: Limits,
+    why: Reason,
+    notify: Notify,
+    echo: IO[bytes] | None,
+    may_repeat: MayRepeat,
 ) -> tuple[Known, Recorded]:
     """Run the program once more, with its ranges recorded and nothing else, into a folder of its own. Raises
     InputError where that fails."""
@@ -84,7 +91,12 @@ def measure(
     asked = [one for option in run.options for one in apart(option) if name_of(one) in _KEPT]
     with Watching(run.command, place / METRICS):
         done = record(
-            Wanted([*asked, *_LIGHT], run.command, run.variables, limits), nsys, place, notify, echo
+            Wanted([*asked, *_LIGHT], run.command, run.variables, limits),
+            nsys,
+            place,
+            notify,
+            echo,
+            may_repeat,
         )
     if why.range is not None and (ns := _period(place / done.captures[0].name, why.range)) is not None:
         return Known(step_ms=ns / 1e6), done

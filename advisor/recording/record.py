@@ -19,7 +19,16 @@ from advisor.errors import InputError
 from advisor.model.run import ending
 from advisor.numerals import read_float
 from advisor.recording.nsys import Nsys
-from advisor.recording.watch import Ended, Limits, Notify, Watched, size_of
+from advisor.recording.watch import (
+    Ended,
+    Limits,
+    MayRepeat,
+    NothingRecorded,
+    Notify,
+    Watched,
+    code_of,
+    size_of,
+)
 
 OUTPUT = "capture"
 LOG = "output.txt"
@@ -74,8 +83,11 @@ class Recorded(Struct, frozen=True):
     unprofiled_ms: float | None = None
 
 
-def record(wanted: Wanted, nsys: Nsys, folder: Path, notify: Notify, echo: IO[bytes] | None) -> Recorded:
-    """Record into `folder`. Raises InputError where nothing could be recorded."""
+def record(
+    wanted: Wanted, nsys: Nsys, folder: Path, notify: Notify, echo: IO[bytes] | None, may_repeat: MayRepeat
+) -> Recorded:
+    """Record into `folder`. The program is run again only if `may_repeat` allows it; where nsys refuses its
+    own options it was not run. Raises InputError where nothing could be recorded."""
     folder = folder.absolute()  # nsys's agent works in a folder of its own
     asked = [o for o in wanted.options if o != "--delay=0" and not o.startswith("--export")]
     options, too_new = nsys.known(asked)
@@ -88,6 +100,8 @@ def record(wanted: Wanted, nsys: Nsys, folder: Path, notify: Notify, echo: IO[by
         text = "\n".join(ended.last)
         counted = [o for o in options if name_of(o) in COUNTERS]
         if counted and not reports and ended.stopped is None and _REFUSED.search(text):
+            if ended.code == 0 and not may_repeat("there is no permission for the GPU's counters"):
+                raise NothingRecorded(_nothing(ended, wanted, unread, folder), None)
             options = [o for o in options if o not in counted]
             refused = ("counters",)
             notes.append("no permission for the GPU's counters: recorded again without them")
@@ -100,17 +114,18 @@ def record(wanted: Wanted, nsys: Nsys, folder: Path, notify: Notify, echo: IO[by
             continue
         confined = [o for o in options if name_of(o) in _CONFINED]
         if confined and not reports and not unread and ended.stopped is None and ended.code == 0:
+            why = f"ended after {ended.seconds:.1f} s, before the recording began ({' '.join(confined)})"
+            if not may_repeat(f"it {why}"):
+                command = shlex.join(wanted.command)[:60]
+                raise NothingRecorded(f"{command}: {why}; record it from its start: --delay 0", None)
             options, limits = [o for o in options if o not in confined], wanted.limits
-            notes.append(
-                f"the program ended after {ended.seconds:.1f} s, before the recording began "
-                f"({' '.join(confined)}): recorded again from its start"
-            )
+            notes.append(f"the program {why}: recorded again from its start")
             continue
         break
     if ended.killed:
         notes.append("nsys did not end by itself and was killed")
     if not reports:
-        raise InputError(_nothing(ended, wanted, unread, folder))
+        raise NothingRecorded(_nothing(ended, wanted, unread, folder), code_of(ended))
     captures, faults = _exports(nsys, reports, folder, notify)
     ours = ended.stopped is not None or (ended.code in _ENDED_BY_US and bool(confined))
     over = _clock_s(options)

@@ -10,11 +10,19 @@ from typing import IO, Any, NamedTuple
 
 from msgspec import Struct
 
-from advisor.errors import InputError
 from advisor.model.run import ending
 from advisor.recording import launcher
 from advisor.recording.record import LOG, Recorded
-from advisor.recording.watch import Ended, Limits, Notify, Watched, size_of
+from advisor.recording.watch import (
+    Ended,
+    Limits,
+    MayRepeat,
+    NothingRecorded,
+    Notify,
+    Watched,
+    code_of,
+    size_of,
+)
 
 TRACE = "trace.json"
 _WANTED, _RESULT = "wanted.json", "steps.json"
@@ -59,9 +67,11 @@ class Torch(Struct, frozen=True):
     memory: bool = False
     until_end: bool = False
 
-    def record(self, limits: Limits, folder: Path, notify: Notify, echo: IO[bytes] | None) -> Recorded:
-        """Record into `folder`; once more with fewer steps where the program makes few. Raises InputError
-        where nothing could be recorded."""
+    def record(
+        self, limits: Limits, folder: Path, notify: Notify, echo: IO[bytes] | None, may_repeat: MayRepeat
+    ) -> Recorded:
+        """Record into `folder`; once more with fewer steps where the program makes few and `may_repeat`
+        allows it. Raises NothingRecorded."""
         folder = folder.absolute()
         wanted: dict[str, Any] = {"steps": self.steps, "stacks": self.stacks, "memory": self.memory}
         notes: list[str] = []
@@ -72,6 +82,12 @@ class Torch(Struct, frozen=True):
             again = not notes and count > 0 and alone and ended.stopped is None and ended.code == 0
             if found.get("trace") or not again:
                 break
+            if not may_repeat(f"it makes {count} steps, fewer than were to be recorded"):
+                raise NothingRecorded(
+                    f"the program makes {count} steps, fewer than were to be recorded; record fewer: "
+                    f"--steps {fewer(count)['steps']}",
+                    None,
+                )
             wanted |= fewer(count)
             notes.append(
                 f"the program makes {count} steps: recorded again, {wanted['steps']} of them profiled"
@@ -79,7 +95,7 @@ class Torch(Struct, frozen=True):
         if ended.killed:
             notes.append("the program did not end by itself and was killed")
         if not found.get("trace"):
-            raise InputError(_nothing(ended, found))
+            raise NothingRecorded(_nothing(ended, found), _code(ended, found))
         if found.get("by"):
             notes.append(f"steps are {found['by']}")
         return Recorded(
@@ -123,6 +139,12 @@ def fewer(count: int) -> dict[str, int]:
     """How to divide `count` steps: a quarter warm, a quarter timed, the rest profiled."""
     part, settling = count // 4, int(count >= 4)
     return {"warm": part, "timed": part, "settling": settling, "steps": count - 2 * part - settling}
+
+
+def _code(ended: Ended, found: dict[str, Any]) -> int | None:
+    """The exit code where there is no trace: that of the program, unless the launcher made it."""
+    code = code_of(ended)
+    return None if found.get("over") or code in (launcher.NO_TORCH, launcher.NO_STEPS) else code
 
 
 def _nothing(ended: Ended, found: dict[str, Any]) -> str:

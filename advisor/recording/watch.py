@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,17 +19,14 @@ from uuid import uuid4
 
 from msgspec import Struct
 
-from advisor.errors import InputError
+from advisor.errors import INTERRUPTED, InputError
 from advisor.model.run import BY_SIGNAL
-from advisor.numerals import read_float, read_int
+from advisor.numerals import read_float
+from advisor.recording import guard
 
-#: By this variable the processes of a recording are known, wherever their parents have gone.
-MARK = "ADVISOR_RECORDING"
 #: A disk with less than this is full: exports and reports need room, too.
 SPARE_BYTES = 128 << 20
-_LOOK_S, _MEASURE_S = 0.05, 0.5
-#: What a process is given to end by itself after SIGTERM.
-_GRACE_S = 3.0
+_LOOK_S, _MEASURE_S = guard.LOOK_S, 0.5
 _LAST_LINES = 40
 #: Most of the output that is kept.
 _KEPT_BYTES = 16 << 20
@@ -57,12 +55,31 @@ class Ended(Struct, frozen=True):
 
 #: Told what is happening.
 Notify = Callable[[str], None]
+#: Told why a program is to be run once more; whether it may be.
+MayRepeat = Callable[[str], bool]
+
+
+class NothingRecorded(InputError):
+    """A program ended and left no recording: `code` is the exit code for that, of the program where it
+    failed by itself."""
+
+    def __init__(self, text: str, code: int | None) -> None:
+        super().__init__(text)
+        self.exit_code = code or 2
+
+
+def code_of(ended: Ended) -> int | None:
+    """The exit code of a program that left no recording: its own where it ended by itself; after Ctrl-C that
+    of shells."""
+    if ended.interrupted:
+        return INTERRUPTED
+    return ended.code if ended.stopped is None else None
 
 
 class Watched:
     """One program, started with marks in its environment in a session of its own, so that Ctrl-C reaches
-    it only through us. Its files grow in `folder`, in which there may be others; its output goes to `log`
-    and, where given, to `echo`."""
+    it only through us; a guard ends it should this process be killed. Its files grow in `folder`, in which
+    there may be others; its output goes to `log` and, where given, to `echo`."""
 
     def __init__(
         self,
@@ -75,8 +92,9 @@ class Watched:
     ) -> None:
         self._folder, self._last = folder, deque[bytes](maxlen=_LAST_LINES)
         self._mark, self._before = uuid4().hex, size_of(folder)
-        marked = {**os.environ, **(environment or {}), MARK: self._mark}
+        marked = {**os.environ, **(environment or {}), guard.MARK: self._mark}
         self._log = log.open("ab")
+        self._guard = _guard(self._mark)
         try:
             self._process = subprocess.Popen(
                 list(words),
@@ -88,7 +106,9 @@ class Watched:
             )
         except OSError as error:
             self._log.close()
+            self._dismiss()
             raise InputError(f"{words[0]}: cannot be run ({error.strerror or error})") from error
+        self._send(f"{self._process.pid}\n")
         self._begun = monotonic()
         self._reader = Thread(target=self._read, args=(echo,), daemon=True)
         self._reader.start()
@@ -186,24 +206,46 @@ class Watched:
                 for pid in found:
                     with suppress(ProcessLookupError, PermissionError):
                         os.kill(pid, number)
-                if monotonic() - begun > _GRACE_S:
+                if monotonic() - begun > guard.GRACE_S:
                     break
                 with suppress(subprocess.TimeoutExpired):
                     self._process.wait(_LOOK_S)
         self._process.wait()
-        self._reader.join(_GRACE_S)
+        self._reader.join(guard.GRACE_S)
         self._log.close()
+        self._dismiss()
+
+    def _send(self, text: str) -> None:
+        assert self._guard.stdin is not None
+        with suppress(OSError):  # somebody killed it
+            self._guard.stdin.write(text.encode())
+            self._guard.stdin.flush()
+
+    def _dismiss(self) -> None:
+        """End the guard, once."""
+        assert self._guard.stdin is not None
+        if not self._guard.stdin.closed:
+            self._send(guard.OVER)
+            with suppress(OSError):
+                self._guard.stdin.close()
+        self._guard.wait()
 
     def _left(self) -> Iterator[int]:
         """Its processes that run: those with the mark, where the system shows environments, and itself."""
         if self._process.poll() is None:
             yield self._process.pid
-        wanted = f"{MARK}={self._mark}".encode()
-        for path in Path("/proc").glob("[0-9]*/environ"):
-            with suppress(OSError):
-                number = read_int(path.parent.name)
-                if number not in (None, self._process.pid) and wanted in path.read_bytes().split(b"\0"):
-                    yield number
+        yield from (pid for pid in guard.marked(self._mark) if pid != self._process.pid)
+
+
+def _guard(mark: str) -> subprocess.Popen[bytes]:
+    """The process that ends what has the mark if this one is killed."""
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", guard.__file__, mark],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def free_bytes(folder: Path) -> int:

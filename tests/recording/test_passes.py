@@ -119,7 +119,7 @@ def test_a_pass_that_fails_leaves_the_one_before(tool: StandIn, capsys: Captured
 
 @pytest.mark.slow
 def test_no_second_pass_after_a_failure_or_a_limit(tool: StandIn) -> None:
-    assert run(command=[PY, "-c", "raise SystemExit(3)"]) == 1
+    assert run(command=[PY, "-c", "raise SystemExit(3)"]) == 3
     assert run("--stop-after", "1", command=LONG) == 0
     assert len(tool.profiled) == 2
 

@@ -240,7 +240,7 @@ def test_a_program_that_fails(here: Path, capsys: Captured) -> None:
     assert "COMMAND failed (exit code 1)" in err
     assert "out of memory" in err
     (here / "fails.py").write_text("raise ValueError('no such model')")
-    assert run("-q", command=[PY, "fails.py"]) == 2
+    assert run("-q", command=[PY, "fails.py"]) == 1
     assert "(exit code 1) before anything was recorded: ValueError: no such model" in capsys.readouterr().err
 
 

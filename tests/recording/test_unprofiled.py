@@ -72,7 +72,10 @@ def test_ranges_of_a_light_trace_are_the_step(tool: StandIn, capsys: Captured) -
     capsys.readouterr()
     assert run() == 0
     err = capsys.readouterr().err
-    assert "once more without the profiler, since its range 'step' times a step" in err
+    assert (
+        "COMMAND is run again, as its range 'step' times a step, which is then timed without the profiler"
+        in err
+    )
     light = tool.recordings[-1]
     assert "--trace=nvtx" in light
     assert not [o for o in light if "cuda" in o or "gpu" in o]
@@ -145,7 +148,7 @@ def test_the_load_that_an_engine_prints_is_the_log(nsys: Made, tmp_path: Path, c
     log.write_text(sglang(Server(moments=[Moment(running=4, output=800.0)] * 8)))
     tool = nsys(export=str(steps(tmp_path / "plain", named=None)))
     assert run(command=[PY, "-c", f"print(open({str(log)!r}).read())"]) == 0
-    assert "since it prints its load" in capsys.readouterr().err
+    assert "COMMAND is run again, as it prints its load" in capsys.readouterr().err
     assert len(tool.recordings) == len(tool.profiled) + 1
     found = {fact["name"]: fact["value"] for fact in document()["facts"]}
     assert (found["load.running"], found["load.output_per_s"]) == (4, 800)

@@ -195,7 +195,7 @@ def test_a_program_with_the_real_torch(tmp_path: Path, monkeypatch: pytest.Monke
     lines += ["for _ in range(500): m(x)"]
     program = parse([pythons[0], "-c", "\n".join(lines)])
     assert program is not None
-    done = Torch(program).record(Limits(), tmp_path, lambda *_: None, None)
+    done = Torch(program).record(Limits(), tmp_path, lambda *_: None, None, lambda _: True)
     assert done.notes == ("steps are calls of Sequential",)
     assert done.unprofiled_ms is not None
     assert "aten::linear" in done.captures[0].read_text()
