@@ -4,6 +4,7 @@ waiting from transfer: with `waits` given facts are about the transfer."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -34,10 +35,12 @@ from advisor.sources.schema import MISSING, NIC_WAITS
 
 class CrossRank(NamedTuple):
     """The cross-rank view of one capture: the time that each collective waited for a later rank (by
-    device; negative if no other rank has it), and a function that writes the facts about the ranks."""
+    device; negative if no other rank has it), a function that writes the facts about the ranks, and for which
+    share of the time the GPU of a stage of a pipeline waits for its own host (by device)."""
 
     waits: Mapping[int, Array]
     put: Callable[[FactWriter], None]
+    of_host: Mapping[int, float] = MappingProxyType({})
 
 
 class Calls(NamedTuple):

@@ -40,6 +40,7 @@ from advisor.metrics.waited import (
     ticked,
 )
 from advisor.model.arrays import Array, distinct, median_of, merged, nearest_rank
+from advisor.model.facts import Value
 from advisor.model.parts import PARTS
 from advisor.sources.schema import DTOH, MISSING, PAGEABLE, Call
 
@@ -67,7 +68,9 @@ def host_gaps(a: Analysis) -> bool:
     return a.budgets[a.main_device].share("host_gap") > 0
 
 
-def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def host_facts(a: Analysis, device: int, out: FactWriter, of_host: float | None = None) -> None:
+    """`of_host`: the share of the step in which the GPU waits for its own host, if it is a stage of a
+    pipeline of which that is known."""
     budget, feeder = a.budgets[device], a.feeder(device)
     loop = None if feeder is None else loop_thread(budget, feeder)
     if a.trace.has("api_calls") and feeder is not None and loop is not None:
@@ -75,8 +78,21 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
         _alloc(a, feeder, budget, out)
         _graphs_built(a, feeder, budget, out)
         _gaps(a, loop, budget, out)
+        if of_host is not None:
+            out |= own_gap_facts(budget.share("host_gap"), of_host, budget.busy_ratio)
     _waiting(a, feeder, loop, budget, out)
     _steps(a, budget, out)
+
+
+def own_gap_facts(gap: float, of_host: float, busy: float) -> dict[str, Value | None]:
+    """Facts about host gaps that make up `gap` of the step on a rank of a pipeline whose own host works for
+    `of_host` of it: for the rest another stage has what it works on next. `busy`: its share of GPU work."""
+    own = min(gap, of_host)
+    return {
+        "host.gap_ratio": own,
+        "host.gap_over_busy": own / busy if busy else None,
+        "host.gap_staged_ratio": gap - own if gap - own >= limits.STAGED_RATIO else None,
+    }
 
 
 def _gaps(a: Analysis, loop: int, budget: DeviceBudget, out: FactWriter) -> None:

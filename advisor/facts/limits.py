@@ -28,6 +28,9 @@ DRAM_BOUND_RATIO = 0.8 * ACHIEVABLE_RATIO
 IN_TURNS_RATIO = 0.05
 #: Tails that lose less than this share of the window are in no finding: `min_lost` of KRN103 is the least.
 LOST_TAIL_RATIO = 0.002
+#: Share of the step from which on the waiting of a stage for others stands beside that for its own host.
+#: Choice. Lower, and what is left of the ends of spans does.
+STAGED_RATIO = 0.01
 #: With this many collective calls two slow ones do not move the median. Choice.
 COLLECTIVE_CALLS = 5
 

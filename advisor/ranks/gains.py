@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import ceil
 
 import numpy as np
 
@@ -15,8 +16,8 @@ from advisor.ranks.waiting import Waits
 # A replay takes one capture. Ranks that meet in collectives go at one pace: what a rank waits less is
 # what each step of all of them is shorter, unless the host was what they waited for all along.
 
-#: A smaller share of the step is no saving.
-_LEAST = 0.001
+#: A smaller share of the step is no saving; and a stage that waits for less of it for others does not.
+_LEAST, _LEAST_WAIT = 0.001, 0.02
 
 _UNSEEN = (
     "the reason is before its window; a capture that begins and ends together on all ranks would show it"
@@ -83,6 +84,44 @@ def late_with(waits: Waits, rank: int | None) -> LateGroup | None:
     return waits.groups[next(i for i, r in enumerate(waits.ranks) if r.rank == rank)]
 
 
+#: A batch more in flight than fits is one that begins or ends in the window, within this part. Choice.
+_PART_OF_BATCH = 0.1
+#: Stages with what they hand over, over their kernels alone. Choice: some 10 us of a stage of 1 ms.
+_WITH_TRANSFERS = 1.01
+_IN_TURN = (
+    "each batch passes through all stages of the pipeline as before: only its time on this host is saved"
+)
+_IN_FLIGHT = (
+    "how many batches wait for this host is not recorded: from as few as the stages show to as many as keep "
+    "the slowest stage busy",
+)
+
+
+def stage_host_gain(waits: Waits, rank: int | None, alone: Gain) -> Gain:
+    """The estimate for the rank of a pipeline whose GPU waits for its own host, which by itself does not know
+    of the other stages. A batch takes as long as its host and all stages together; as many batches as are in
+    flight share that time, and no step is shorter than the slowest stage needs."""
+    slow = waits.stage_host
+    if slow is None or alone.speedup is None or alone.step_before_ms is None:
+        return alone
+    rows = waits.ranks[slow.rank]
+    if rows.rank != rank or not slow.stages:
+        return alone
+    passed = slow.stages + slow.share
+    waited = waits.staged[slow.rank] / max(rows.program_ns, 1)
+    fewest = max(passed if waited >= _LEAST_WAIT else ceil(passed - _PART_OF_BATCH), 1.0)
+    most = 1 - slow.slowest
+    least = min(1 - _WITH_TRANSFERS * slow.stages / fewest, most)
+    low, mid, high = (1 - 1 / max(s, 1.0) for s in (alone.speedup.low, alone.speedup.mid, alone.speedup.high))
+    if waited >= _LEAST_WAIT:
+        part = min(least / mid, 1.0) if mid else 1.0
+        return _gain(
+            alone, alone.step_before_ms, (part * low, part * mid, part * high), (*alone.assumptions, _IN_TURN)
+        )
+    saved = min(least, low), min((least + most) / 2, mid), min(most, high)
+    return _gain(alone, alone.step_before_ms, saved, (*alone.assumptions, *_IN_FLIGHT))
+
+
 def pace_gain(waits: Waits, rank: int | None, untraced: Span | None = None) -> Gain:
     """Step time of the job with GPUs as fast as the others: before each collective their kernels take
     less, and they come with the last of the others at best."""
@@ -131,12 +170,13 @@ def with_arrivals(
     """The findings, those about late ranks and uneven experts with the estimate for the job; `steps`:
     of each capture without the profiler, ms."""
     untraced = over_all(steps)
-    gains: dict[str, Callable[[int | None], Gain]] = {
-        "rank-arrival-skew": lambda rank: arrival_gain(waits, rank, untraced),
-        "one-gpu-slower": lambda rank: pace_gain(waits, rank, untraced),
+    gains: dict[str, Callable[[Finding], Gain | None]] = {
+        "rank-arrival-skew": lambda f: arrival_gain(waits, f.scope.rank, untraced),
+        "one-gpu-slower": lambda f: pace_gain(waits, f.scope.rank, untraced),
         "expert-imbalance": lambda _: expert_gain(waits, untraced),
+        "host-gap": lambda f: f.gain and stage_host_gain(waits, f.scope.rank, f.gain),
     }
-    return tuple(f.replaced(gain=gains[f.cause](f.scope.rank)) if f.cause in gains else f for f in findings)
+    return tuple(f.replaced(gain=gains[f.cause](f)) if f.cause in gains else f for f in findings)
 
 
 def _job_share(waits: Waits, ns: int) -> float:

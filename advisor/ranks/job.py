@@ -16,6 +16,7 @@ from advisor.engine.infer import Engine, Inference, infer
 from advisor.engine.judge import Duration, predicted
 from advisor.engine.rank import rank, unconditional, without_repeats
 from advisor.facts.catalog import CATALOGUE, JOINT
+from advisor.facts.host import own_gap_facts
 from advisor.facts.needs import reason
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.facts import need
@@ -168,6 +169,7 @@ def _facts(parts: Sequence[Part], waits: Waits, world_size: int) -> FactBase:
     for scope, values in rank_call_facts(waits, exposed).items():
         own = out.at(scope)
         own |= values
+    _own_gap(parts, waits, out)
     base = out.base
     base.captures = tuple(Scope(rank=r) for p in parts for r in p.ranks)
     for part in parts:
@@ -177,6 +179,21 @@ def _facts(parts: Sequence[Part], waits: Waits, world_size: int) -> FactBase:
         base.missing |= part.summary.missing
     base.missing |= {n: reason(CATALOGUE[n], tables) for n in JOINT} | _reasons(base)
     return base
+
+
+def _own_gap(parts: Sequence[Part], waits: Waits, out: FactWriter) -> None:
+    """Host gaps of the stage of a pipeline whose host is slow, without those in which another stage is at
+    work."""
+    if (slow := waits.stage_host) is None:
+        return
+    rows = waits.ranks[slow.rank]
+    summary = next(p.summary for p in parts if rows.rank in p.ranks)
+    gap, busy = (
+        summary.value(name, Scope(device=rows.device)) for name in ("host.gap_ratio", "budget.busy_ratio")
+    )
+    if isinstance(gap, float) and isinstance(busy, float):
+        own = out.at(Scope(rank=rows.rank, device=rows.device))
+        own |= own_gap_facts(gap, slow.share, busy)
 
 
 def _take(part: Part, base: FactBase) -> None:

@@ -60,9 +60,9 @@ def job_facts(
         between = [staged / r.program_ns for r, staged in zip(ranks, waits.staged, strict=True)]
         out.put("ranks.stage_wait_ratio", min(float(np.mean(between)), 1.0))
         out.put("ranks.stage_of_idle_ratio", waits.idle_staged)
-        if waits.stage_host is not None:
-            at, share = waits.stage_host
-            out |= {"ranks.stage_host_ratio": share, "ranks.stage_host_rank": ranks[at].rank}
+        if (slow := waits.stage_host) is not None:
+            own = ranks[slow.rank].rank
+            out |= {"ranks.stage_host_ratio": slow.share, "ranks.stage_host_rank": own}
     if not waits.matched:
         return
     shares = [waits.window_share(i, w) for i, w in enumerate(waits.exposed)]

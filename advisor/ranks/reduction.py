@@ -168,7 +168,9 @@ def cross_rank(a: Analysis, waits: Waits) -> CrossRank:
         r.device: np.where(known, wait, UNKNOWN)
         for r, wait, known in zip(waits.ranks, waits.wait, waits.found, strict=True)
     }
-    return CrossRank(by_device, put)
+    slow = waits.stage_host
+    of_host = {} if slow is None else {waits.ranks[slow.rank].device: slow.share}
+    return CrossRank(by_device, put, of_host)
 
 
 def rank_section(waits: Waits, budgets: Sequence[Budget], base: FactBase) -> Table:

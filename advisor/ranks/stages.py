@@ -37,17 +37,27 @@ _SLOW_HOST, _STEADIER = 0.05, 0.5
 _PAUSE_NS = 20_000
 
 
+class SlowHost(NamedTuple):
+    """A rank (its position) whose GPU waits for its own host, and for which share of the time; then which
+    share of it all stages of the pipeline compute, added up, and the one that computes most."""
+
+    rank: int
+    share: float
+    stages: float
+    slowest: float
+
+
 class Stages(Struct, frozen=True):
     """Waiting of each rank, in the order of the ranks. `wait` has ns a call, UNKNOWN for one that is no
     transfer between stages; `waited` are ns of the window in which the rank computes nothing and waits for
     another stage. `of_idle`: the part of the time in which ranks run no kernel that another stage computes
-    in, None if stages do not take turns. `by_host`: the rank (its position) whose GPU waits longest for its
-    own host while it has a batch, and the share of the time; None if no host is slow."""
+    in, None if stages do not take turns. `by_host`: whose GPU waits longest for its own host while it has a
+    batch; None if no host is slow."""
 
     wait: tuple[Array, ...]
     waited: tuple[int, ...]
     of_idle: float | None
-    by_host: tuple[int, float] | None = None
+    by_host: SlowHost | None = None
 
     @property
     def found(self) -> bool:
@@ -87,7 +97,7 @@ def find_stages(ranks: Sequence[RankRows], *, one_clock: bool) -> Stages:
             for r, w, of_host in zip(ranks, wait, paused.of_calls, strict=True)
         ]
     elif turns.by_host is not None:
-        left = (1 - turns.by_host[1]) * np.array([r.window[1] - r.window[0] for r in ranks])
+        left = (1 - turns.by_host.share) * np.array([r.window[1] - r.window[0] for r in ranks])
         busy = [clip(r.busy, *r.window).total for r in ranks]
         exposed = [min(e, max(round(ns) - b, 0)) for e, ns, b in zip(exposed, left, busy, strict=True)]
     waited = tuple(max(pair) for pair in zip(turns.waited, exposed, strict=True))
@@ -99,7 +109,7 @@ class _Paused(Struct, frozen=True):
     `Stages`."""
 
     of_calls: tuple[Array, ...]
-    by_host: tuple[int, float] | None
+    by_host: SlowHost | None
 
 
 def _paused(ranks: Sequence[RankRows], common: _Common) -> _Paused:
@@ -120,22 +130,34 @@ def _paused(ranks: Sequence[RankRows], common: _Common) -> _Paused:
     ]
     held = [int((still.end - still.start)[np.isin(still.end, b.start)].sum()) for b in busy]
     most = int(np.argmax(held))
-    return _Paused(tuple(inside), (most, held[most] / (high - low)) if held[most] else None)
+    by_host = _slow_host(ranks, common, most, held[most]) if held[most] else None
+    return _Paused(tuple(inside), by_host)
 
 
-def _rest_of_turns(ranks: Sequence[RankRows], common: _Common) -> tuple[int, float] | None:
+def _slow_host(ranks: Sequence[RankRows], common: _Common, rank: int, ns: int) -> SlowHost:
+    """The rank for whose host its GPU waits for so many ns of the common window."""
+    busy, whole = common.clipped(), common.high - common.low
+    stages = _lengths(busy, _grouped(busy, ranks, moved=False))
+    return SlowHost(rank, ns / whole, sum(stages) / whole, max(stages) / whole)
+
+
+def _lengths(busy: Sequence[Spans], of: Sequence[int]) -> list[int]:
+    """How long each stage computes, ns: the longest of its ranks."""
+    return [max(b.total for b, k in zip(busy, of, strict=True) if k == stage) for stage in set(of)]
+
+
+def _rest_of_turns(ranks: Sequence[RankRows], common: _Common) -> SlowHost | None:
     """`Stages.by_host` of stages that take turns on clocks that may be wrong: the time that is left of the
     window of a rank beside what all stages compute, if its host launches nothing for so long."""
     zero, low, high, _ = common
     busy = common.clipped()
-    of = _grouped(busy, ranks, moved=True)
-    stages = [max(b.total for b, k in zip(busy, of, strict=True) if k == stage) for stage in set(of)]
+    stages = _lengths(busy, _grouped(busy, ranks, moved=True))
     idle = [_without_calls(r, z, b, low, high) for r, z, b in zip(ranks, zero, busy, strict=True)]
     most = int(np.argmax([i.total for i in idle]))
     left = high - low - sum(stages)
     if left <= _HOST_NS * max(len(idle[most]), 1) or left > idle[most].total:
         return None
-    return most, left / (high - low)
+    return _slow_host(ranks, common, most, left)
 
 
 class _Returns(Struct, frozen=True):
@@ -144,7 +166,7 @@ class _Returns(Struct, frozen=True):
 
     waited: tuple[int, ...]
     of_idle: float | None
-    by_host: tuple[int, float] | None
+    by_host: SlowHost | None
     of_waits: float
 
 
@@ -177,7 +199,7 @@ def _returns(ranks: Sequence[RankRows], common: _Common) -> _Returns | None:
     return _Returns(
         tuple(waited),
         of_bare / max(bare, 1) if of_bare else None,
-        (most, host / (high - low)) if slow else None,
+        _slow_host(ranks, common, most, host) if slow else None,
         1 - host / idle if slow else 1.0,
     )
 

@@ -17,7 +17,7 @@ from advisor.model.arrays import Array
 from advisor.ranks.align import UNKNOWN, Clock, RankRows, align
 from advisor.ranks.late_group import Calls, LateGroup, late_group, late_together
 from advisor.ranks.match import match
-from advisor.ranks.stages import find_stages
+from advisor.ranks.stages import SlowHost, find_stages
 
 #: Calls of a kernel in a step may differ by this much between ranks that run the same program.
 _SAME_CALLS = 0.1
@@ -119,7 +119,7 @@ class Waits(Struct, frozen=True, dict=True):
     Transfers between the stages of a pipeline are no collectives: nobody is late to them, and their
     waiting is charged to no rank. `staged` is how long each rank computes nothing because another stage
     is at it, `idle_staged` which part of their time without any kernel that is (`Stages.of_idle`), and
-    `stage_host` the position of the rank for whose host all stages wait, and the share of the time.
+    `stage_host` the rank for whose host all stages wait.
     """
 
     ranks: tuple[RankRows, ...]
@@ -139,7 +139,7 @@ class Waits(Struct, frozen=True, dict=True):
     began_later: tuple[int, ...]
     staged: tuple[int, ...]
     idle_staged: float | None
-    stage_host: tuple[int, float] | None = None
+    stage_host: SlowHost | None = None
 
     @property
     def judged(self) -> int:

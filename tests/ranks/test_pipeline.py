@@ -199,11 +199,28 @@ def test_two_batches_behind_the_host_of_the_first_stage(tmp_path: Path, apart_us
     """Of 4.7 stages it works for 1.4 and waits for 1.3 for a batch that comes back."""
     errors = {1: 0.6 * apart_us, 2: apart_us, 3: apart_us}
     d = diagnosed(in_flight(2, 3_000, own_us=2_100, clock_errors_us=errors).write(tmp_path))
-    assert d.findings[0].cause == "host-gap"
     assert fact(d, "ranks.stage_host_ratio") == pytest.approx(1.4 / 4.7, abs=0.02)
-    waits = finding(d, "pipeline-bubbles")
+    host, waits = finding(d, "host-gap"), finding(d, "pipeline-bubbles")
+    assert host.share == pytest.approx(1.4 / 4.7, abs=0.02)
+    assert fact(d, "host.gap_staged_ratio", 0) == pytest.approx(1.3 / 4.7, abs=0.02)
+    assert "another stage of the pipeline has what it works on" in host.message
     assert waits.share == pytest.approx(1.3 / 4.7, abs=0.03)
     assert "rank 0 waits for its own host" in waits.message
+
+
+@pytest.mark.parametrize(
+    ("batches", "own"), [(2, 0.7), (2, 2.0), (2, 3.0), (3, 1.3), (4, 2 / 3), (4, 1.3), (4, 3.0)]
+)
+def test_what_a_faster_host_of_the_first_stage_saves(tmp_path: Path, batches: int, own: float) -> None:
+    """A batch still passes through all stages: the step is never shorter than without that host code."""
+    slow, fast = tmp_path / "slow", tmp_path / "fast"
+    slow.mkdir()
+    fast.mkdir()
+    gain = finding(diagnosed(in_flight(batches, 3_000, own_us=own * 3_000).write(slow)), "host-gap").gain
+    (step,) = diagnosed(in_flight(batches, 3_000).write(fast)).steps
+    assert gain is not None
+    assert gain.step_after_ms is not None
+    assert 0.97 * gain.step_after_ms.low <= step.median_ms <= 1.03 * gain.step_after_ms.high
 
 
 @pytest.mark.parametrize("batches", [1, 2, 4])
