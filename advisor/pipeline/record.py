@@ -23,6 +23,7 @@ from advisor.model.capture_plan import CapturePlan
 from advisor.model.findings import Diagnosis
 from advisor.model.options import PlanRequest
 from advisor.model.run import Again, Promise, Run, RunList, Score, Scores, promises
+from advisor.pipeline import launched
 from advisor.pipeline.compare import CompareOptions, compare
 from advisor.recording import seal, store
 from advisor.recording.nsys import NoNsys, Nsys, find
@@ -70,6 +71,13 @@ def choose(order: Order, named: Path | None) -> Chosen:
     asked = order.request
     if not asked.command:
         raise InputError("no COMMAND was given: advisor run -- COMMAND")
+    if unseen := launched.seen(asked.command, lambda program, place: _planned_in(order, program, place)):
+        return _choose(order, named)._replace(why=unseen)
+    return _choose(order, named)
+
+
+def _choose(order: Order, named: Path | None) -> Chosen:
+    asked = order.request
     if shutil.which(asked.command[0]) is None:
         raise InputError(f"{asked.command[0]}: no such program; give the command as it is typed, after --")
     if any(g.id == asked.goal and g.session for g in capture_goals().goals):
@@ -81,7 +89,9 @@ def choose(order: Order, named: Path | None) -> Chosen:
         try:
             nsys = find(named)
             return Chosen(nsys, planned(order, nsys))
-        except NoNsys:
+        except NoNsys as error:
+            if order.recorder is None and not by_nsys and (ways := launched.ways(asked.command)):
+                raise NoNsys(f"{error}; without it: {ways}") from None
             if order.recorder is not None or by_nsys or parse(asked.command) is None:
                 raise
         return Chosen(_torch(order), None, "no nsys here: recorded by the profiler of PyTorch")
@@ -94,6 +104,8 @@ def choose(order: Order, named: Path | None) -> Chosen:
 def _torch(order: Order) -> Torch:
     """The profiler of PyTorch for the goal of an order."""
     program, goal = parse(order.request.command), order.request.goal
+    if ways := launched.ways(order.request.command):
+        raise InputError(f"--recorder torch records one Python process; instead: {ways}")
     if program is None:
         raise InputError("--recorder torch records 'python SCRIPT', 'python -m MODULE' and 'python -c CODE'")
     return Torch(
@@ -106,7 +118,12 @@ def _torch(order: Order) -> Torch:
     )
 
 
-def planned(order: Order, nsys: Nsys) -> CapturePlan:
+def _planned_in(order: Order, program: tuple[str, ...], place: str) -> CapturePlan:
+    """The plan for the program that a launcher starts in a place."""
+    return planned(structs.replace(order, request=replace(order.request, command=program, place=place)), None)
+
+
+def planned(order: Order, nsys: Nsys | None) -> CapturePlan:
     """The plan for a command, by the clock where the program would have to be changed for another window."""
     asked, data = order.request, capture_goals()
     engine = asked.engine or detect((), (), asked.command).name or "any"
@@ -118,7 +135,11 @@ def planned(order: Order, nsys: Nsys) -> CapturePlan:
         delay = program.warm_seconds
     elif order.calls and program.window == "time":
         repeat = repeat or 1
-    return plan(replace(asked, engine=engine, release=nsys.release, delay=delay, repeat=repeat))
+    return plan(
+        replace(
+            asked, engine=engine, release=None if nsys is None else nsys.release, delay=delay, repeat=repeat
+        )
+    )
 
 
 @contextmanager
