@@ -57,32 +57,36 @@ def load_facts(a: Analysis, out: FactWriter) -> None:
     if not a.trace.has("load"):
         return
     load, options = loads.load_of(a.trace), a.trace.capture.options
+    before = loads.prompt_servers_of(a.trace)
     _counted, active = load.counted, load.active
     limit = _option(options, "batch_limit")
     prompts = loads.slowdown(load, load.behind_prompts, active & ~load.behind_prompts)
     context = loads.context_slowdown(load)
     most = loads.over(np.max, load.running)
-    replicas = loads.replicas_of(load)
+    replicas, readers = loads.replicas_of(load), loads.prompt_servers(before)
     running, waiting = loads.total(r.running for r in replicas), loads.total(r.waiting for r in replicas)
-    lines_waiting = loads.over(lambda waits: (waits > 0).mean(), load.waiting)
+    fetching = loads.total(r.fetching for r in replicas)
+    lines_waiting = loads.waiting_share(load)
     queue_ms = loads.mean_of(load.queue_ms, load.queue_count)
     request_ms = loads.mean_of(load.request_ms, load.request_count)
     out |= {
-        "load.lines": len(load.kind),
+        "load.lines": len(load.kind) + len(before.kind),
         "load.since_start": "since_start" in options,
         "load.on_cpu": "on_cpu" in options or None,
         "load.running": running,
         "load.running_most": most,
         "load.running_spread_ratio": loads.running_spread(load),
         "load.waiting": waiting,
-        "load.fetching": loads.total(r.fetching for r in replicas),
+        "load.fetching": fetching,
         "load.fetching_ratio": loads.fetching_share(load),
+        "load.fetching_line_ratio": loads.fetching_lines(load),
+        "load.not_fetched_ratio": _quotient(fetching, (running or 0.0) + (fetching or 0.0)),
         "load.waiting_per_running": _quotient(waiting, running),
         "load.waiting_ratio": lines_waiting,
         "load.held_back_ratio": lines_waiting or None,
         "load.idle_ratio": _idle(load),
         "load.output_per_s": loads.total(r.output_per_s for r in replicas),
-        "load.prompt_per_s": loads.total(r.prompt_per_s for r in replicas),
+        "load.prompt_per_s": loads.total(r.prompt_per_s for r in readers or replicas),
         "load.token_ms": loads.common_token_ms(replicas),
         "load.queue_ms": queue_ms,
         "load.cache_used": max((r.cache_used for r in replicas if r.cache_used is not None), default=None),
@@ -114,25 +118,30 @@ def load_facts(a: Analysis, out: FactWriter) -> None:
         out |= {"load.knee": found[0], "load.beyond_knee_ratio": 1 - found[0] / found[1]}
     named = [r for r in replicas if r.number is not None]
     out.put("load.replicas", len(named) or None)
-    # A server that only reads prompts for others has other requests than they have.
-    alike = [r.running for r in named if r.running is not None and (r.output_per_s or not r.prompt_per_s)]
+    alike = [r.running for r in named if r.running is not None]
     if len(alike) > 1 and (top := max(alike)):
         out.put("load.replica_spread_ratio", 1 - float(np.mean(alike)) / top)
-    _parts(load, named, options.get("replicas", ""), out)
+    if readers:
+        out |= {
+            "load.prompt_servers": len(readers),
+            "load.prompt_servers_waiting": loads.total(r.waiting for r in readers),
+            "load.prompt_servers_waiting_ratio": loads.waiting_share(before),
+        }
+    parts = sorted([*named, *readers], key=lambda r: r.number or 0)
+    _parts(load, parts, loads.names_of(a.trace), out)
     if np.isnan(load.in_flight).all():  # runs of a benchmark follow none another
-        _moments(load, out)
+        _moments(load if len(load.kind) else before, out)
 
 
-def _parts(load: loads.Load, replicas: list[loads.Replica], names: str, out: FactWriter) -> None:
+def _parts(load: loads.Load, replicas: list[loads.Replica], names: list[str], out: FactWriter) -> None:
     """The table of the replicas, or of the runs of a benchmark."""
     runs = ~np.isnan(load.in_flight)
     if len(replicas) > 1:
-        known = names.split(", ") if names else []
         out.table(
             "load.parts",
             [
                 (
-                    known[i] if known else str(r.number),
+                    names[i] if names else str(r.number),
                     r.running,
                     r.waiting,
                     r.output_per_s,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 
@@ -12,6 +14,12 @@ from advisor.metrics.analysis import Analysis
 from advisor.model.arrays import Array
 from advisor.sources.schema import LOAD_BOTH, LOAD_DECODE, LOAD_PREFILL, TABLES
 from advisor.sources.trace import Trace
+
+#: What names of containers say: whether they read prompts for others.
+_KINDS = (
+    (True, re.compile(r"(?i)prefill|(?<![a-z])ctx|context")),
+    (False, re.compile(r"(?i)decode|(?<![a-z])gen(?![a-z])")),
+)
 
 
 class Load(Struct):
@@ -75,10 +83,59 @@ class Load(Struct):
         before[rows] = np.diff(prompts[rows], prepend=0) > 0
         return np.asarray(at & (own | before))
 
+    def rows(self, at: Array) -> Load:
+        """The lines `at`."""
+        return Load(**{name: getattr(self, name)[at] for name in TABLES["load"]})
+
 
 def load_of(trace: Trace) -> Load:
+    """All lines but those of servers that read prompts for others."""
+    load = _all_lines(trace)
+    return load.rows(~_prompts_alone(load, trace))
+
+
+def prompt_servers_of(trace: Trace) -> Load:
+    """The lines of servers that read prompts for others, which decode: none where each does both."""
+    load = _all_lines(trace)
+    return load.rows(_prompts_alone(load, trace))
+
+
+def names_of(trace: Trace) -> list[str]:
+    """The names of the replicas, by number; empty where lines number them."""
+    names = trace.capture.options.get("replicas", "")
+    return names.split(", ") if names else []
+
+
+def _all_lines(trace: Trace) -> Load:
     columns = trace.columns("load", TABLES["load"])
     return Load(**{name: np.asarray(columns[name], float) for name in TABLES["load"]})
+
+
+def _prompts_alone(load: Load, trace: Trace) -> Array:
+    """True for lines of servers that only read prompts: beside others that give tokens by the names of their
+    containers, or as they read as many tokens as any and give next to none; of one server by what it says of
+    itself."""
+    names = names_of(trace)
+    if not names and "reads_for_others" in trace.capture.options:
+        return np.ones(len(load.kind), bool)
+    numbers = [int(n) for n in np.unique(load.replica[~np.isnan(load.replica)])]
+    kinds = [next((kind for kind, sign in _KINDS if sign.search(name)), None) for name in names]
+    if len(names) == len(numbers) > 1 and {True, False} <= set(kinds):
+        alone = [n for n, kind in zip(numbers, kinds, strict=True) if kind]
+    else:
+        rates = [
+            [over(np.mean, values[load.replica == n]) or 0.0 for n in numbers]
+            for values in (load.prompt_per_s, load.output_per_s)
+        ]
+        read, given = (max(rate, default=0.0) for rate in rates)
+        alone = [
+            number
+            for number, reads, gives in zip(numbers, *rates, strict=True)
+            if reads > 0
+            and reads >= limits.kernels.PROMPT_SERVER_READS * read
+            and gives < limits.kernels.PROMPT_SERVER_GIVES * given
+        ]
+    return np.isin(load.replica, alone)
 
 
 def logged_step_ns(a: Analysis) -> float | None:
@@ -184,6 +241,13 @@ def replicas_of(load: Load) -> list[Replica]:
     return [_replica(number, load, np.asarray(at)) for number, at in chosen]
 
 
+def prompt_servers(load: Load) -> list[Replica]:
+    """Servers that read prompts for others, by number: the token that each gives a request is no step."""
+    if not len(load.kind):
+        return []
+    return [msgspec.structs.replace(replica, token_ms=None) for replica in replicas_of(load)]
+
+
 def _replica(number: int | None, load: Load, at: Array) -> Replica:
     return Replica(
         number,
@@ -220,6 +284,17 @@ def token_ms(load: Load, at: Array) -> float | None:
         return measured
     ms = load.per_token_ms[load.active & at]
     return float(np.median(ms)) if len(ms) >= limits.kernels.LOAD_LINES else None
+
+
+def waiting_share(load: Load) -> float | None:
+    """The share of the lines with a request that waits for a place, 0 to 1; None if none counts them. Those
+    that wait for a KV cache from elsewhere do not wait for a place."""
+    return over(lambda waits: (waits > 0).mean(), load.waiting - np.nan_to_num(load.fetching))
+
+
+def fetching_lines(load: Load) -> float | None:
+    """The share of the lines with a request that waits for a KV cache from elsewhere, 0 to 1."""
+    return over(lambda waits: (waits > 0).mean(), load.fetching)
 
 
 def fetching_share(load: Load) -> float | None:

@@ -43,6 +43,11 @@ _LOAD = (
     ("load.host_step_ms", "ms", "host step {}"),
     ("load.device_step_ms", "ms", "device step {}"),
 )
+#: The same of servers that read prompts for others.
+_PROMPT_SERVERS = (
+    ("load.prompt_servers_waiting", "waiting for their prompts to be read:", ""),
+    ("load.prompt_per_s", "prompts at", " tokens/s"),
+)
 
 
 def share_of(d: Diagnosis) -> str | None:
@@ -67,6 +72,12 @@ def summed(d: Diagnosis) -> Iterator[b.Block]:
         for name, unit, words in _LOAD
         if (v := known.get(name)) is not None
     ]
+    if known.get("load.prompt_servers"):
+        load += [
+            f"{words} {value_text(v, 'count')}{unit}"
+            for name, words, unit in _PROMPT_SERVERS
+            if (v := known.get(name)) is not None
+        ]
     if known.get("load.on_cpu"):
         load.append("on a CPU")
     parts = d.tables.get("load")

@@ -221,6 +221,54 @@ def test_a_counter_that_fell_is_of_a_server_that_started_again(tmp_path: Path) -
     assert facts(tmp_path, "".join(scrapes)).value("load.queue_ms", TRACE) == pytest.approx(200.0)
 
 
+LINE = (
+    "{} | INFO 11-28 13:22:00 [loggers.py:127] Engine 000: Avg prompt throughput: {:.1f} tokens/s, Avg "
+    "generation throughput: {:.1f} tokens/s, Running: {} reqs, Waiting: {} reqs, {}GPU KV cache usage: 50%\n"
+)
+
+
+def test_values_of_servers_that_read_prompts_for_others(tmp_path: Path) -> None:
+    """In three of four lines 20 requests wait to be read."""
+    text = "".join(
+        LINE.format("prefill", 8000.0, 4.0, 4, 20 if i else 0, "")
+        + LINE.format("decode", 0.0, 900.0, 60, 0, "")
+        for i in range(4)
+    )
+    expect_values(
+        facts(tmp_path, text),
+        {
+            "load.prompt_servers": 1,
+            "load.prompt_servers_waiting": 15,
+            "load.prompt_servers_waiting_ratio": 0.75,
+            "load.running": 60,
+        },
+        TRACE,
+    )
+
+
+def test_a_server_that_reads_for_others_by_its_arguments(tmp_path: Path) -> None:
+    text = "args: kv_role='kv_producer'\n" + LINE.format("a", 8000.0, 4.0, 4, 20, "")
+    expect_values(facts(tmp_path, text), {"load.prompt_servers": 1, "load.prompt_servers_waiting": 20}, TRACE)
+
+
+def test_values_of_caches_that_are_fetched(tmp_path: Path) -> None:
+    """Six of ten that wait, in half of the lines, beside nine that run."""
+    fetch = "KV fetch: 2 waiting to start, 4 in progress, 1 completed waiting, "
+    none = "KV fetch: 0 waiting to start, 0 in progress, 0 completed waiting, "
+    text = LINE.format("a", 0.0, 900.0, 9, 10, fetch) + LINE.format("a", 0.0, 900.0, 9, 0, none)
+    expect_values(
+        facts(tmp_path, text),
+        {
+            "load.fetching": 3,
+            "load.fetching_ratio": 0.6,
+            "load.fetching_line_ratio": 0.5,
+            "load.not_fetched_ratio": 0.25,
+            "load.waiting_ratio": 0.5,
+        },
+        TRACE,
+    )
+
+
 TRITON = """\
 nv_inference_request_success{model="m",version="1"} 1000
 nv_inference_count{model="m",version="1"} 1000

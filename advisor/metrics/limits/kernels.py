@@ -200,6 +200,10 @@ LOAD_LINES = 3
 #: Replicas whose time per token differs by more than this, the slowest over the fastest, have no common one.
 #: Choice.
 LIKE_REPLICAS_FACTOR = 1.5
+#: A server reads prompts for others if it reads at least the first share of the tokens a second of the one
+#: that reads most, and gives less than the second of those of the one that gives most: it gives one token a
+#: request. Choice.
+PROMPT_SERVER_READS, PROMPT_SERVER_GIVES = 0.5, 0.05
 #: A run that gives this share of the most tokens a second gives nearly the most. Choice. Higher, and noise
 #: decides where more requests at once stop to help.
 NEARLY_MOST_RATIO = 0.95

@@ -87,6 +87,11 @@ _NO_GRAPHS = re.compile(
 _ON_CPU = re.compile(
     r"\bCPU KV cache size:|\breqs, CPU KV cache usage:|\bcpu_worker\.py\b|\bdevice_config=cpu\b"
 )
+#: A server that reads prompts for others, by its arguments or by what its lines count.
+_FOR_OTHERS = re.compile(
+    r"\bkv_role['\"]?\s*[:=]\s*['\"]kv_producer|\bdisaggregation_mode='prefill'"
+    r"|--disaggregation-mode[ =]prefill|#(?:unbootstrapped|transferring|bootstrap|inflight)-req\b"
+)
 #: What Compose and kubectl put before the lines of a container.
 _CONTAINER = re.compile(r"(?:\x1b\[[\d;]*m)?(?:([\w.@-]{1,120}?) {1,60}\| |\[(\w{1,20}/[\w./-]{1,200})\] )")
 #: More than any setting here counts.
@@ -227,6 +232,8 @@ def read_settings(line: str, log: ServerLog) -> None:
         log.settings["no_graphs"] = 1.0
     if _ON_CPU.search(line):
         log.settings["on_cpu"] = 1.0
+    if _FOR_OTHERS.search(line):
+        log.settings["reads_for_others"] = 1.0
 
 
 def _set(log: ServerLog, name: str, value: float | None, again: bool = True) -> None:
@@ -272,26 +279,30 @@ def _vllm(line: str) -> Iterator[Row]:
 
 
 def _fetching(line: str) -> float | None:
-    """Of those that wait, requests whose KV cache comes from elsewhere and is not there or not in use yet."""
-    hit = re.search(r"KV fetch: (\d+) waiting to start, (\d+) in progress, (\d+) completed waiting", line)
+    """Of those that wait, requests whose KV cache comes from elsewhere and is not there yet."""
+    hit = re.search(r"KV fetch: (\d+) waiting to start, (\d+) in progress, \d+ completed waiting", line)
     return sum(read_float(text) or 0.0 for text in hit.groups()) if hit else None
 
 
 def _sglang(line: str) -> Iterator[Row]:
     decodes = "Decode batch" in line
     running = _find(r"#running-req:?\s*(\d+)", line)
-    if running is None:
+    waiting = _find(r"#queue-req:?\s*(\d+)", line)
+    if running is None and (decodes or waiting is None):  # a server that reads prompts for others counts none
         return
     cached, new = _find(r"#cached-token:?\s*(\d+)", line), _find(r"#new-token:?\s*(\d+)", line)
     hits = _share(_find(r"cache hit rate:?\s*(\d+(?:\.\d+)?)%", line))
     if cached is not None and new is not None and cached + new:
         hits = cached / (cached + new)
     graph = re.search(r"cuda graph:?\s*(True|False)", line)
+    # Those whose cache is on its way, where others read the prompts; the queue counts them not.
+    fetching = _find(r"#transfer-req:?\s*(\d+)", line) if decodes else None
     yield _row(
         LOAD_DECODE if decodes else LOAD_PREFILL,
         replica=_find(r"\bDP(\d+)\b", line),
         running=running,
-        waiting=_find(r"#queue-req:?\s*(\d+)", line),
+        waiting=waiting if fetching is None else (waiting or 0.0) + fetching,
+        fetching=fetching,
         output_per_s=_find(r"gen throughput \(token/s\):?\s*(\d+(?:\.\d+)?)", line),
         prompt_per_s=_find(r"input throughput \(token/s\):?\s*(\d+(?:\.\d+)?)", line),
         cache_used=_find(r"(?:^|[ ,])token usage:?\s*(\d+(?:\.\d+)?)", line),

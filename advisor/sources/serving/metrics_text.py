@@ -69,6 +69,8 @@ _GAUGES = {
     "prefix_hit": (("sglang:cache_hit_rate", "vllm:gpu_prefix_cache_hit_rate"), 1.0),
     "accepted": (("sglang:spec_accept_length",), 1.0),
 }
+#: The stage of requests whose cache is there: they wait for a place, as others do.
+_FETCHED = "completed_waiting"
 _OF_A_MOMENT = frozenset(name for names, _ in _GAUGES.values() for name in names)
 #: Our column -> counters of tokens, for engines that say no rate.
 _RATES = {
@@ -276,7 +278,7 @@ def _scrapes(text: str, log: ServerLog) -> list[_Scrape]:
     seen: set[tuple[str, str]] = set()
     processes: dict[str, list[str | None]] = {}
     for sample in samples(text):
-        if (engine := engine_of(sample.name)) is None:
+        if (engine := engine_of(sample.name)) is None or sample.labels.get("stage") == _FETCHED:
             continue
         if sample.value < 0 and sample.name not in _OF_A_MOMENT:  # their rows are dropped later, and counted
             continue
