@@ -308,8 +308,8 @@ def worth_doing(findings: Sequence[Finding], rules: Mapping[str, RuleSpec]) -> l
     """The findings with something to do, in the order in which to do it: those above info, each after the
     fixes that it requires, however little those gain alone."""
     wanted = [f for f in findings if f.severity != "info" and f.recommendations]
-    needed = {r.cause for f in wanted for r in _requires(f, rules)}
-    also = [f for f in findings if f.severity == "info" and f.cause in needed]
+    small = (f for f in findings if f.severity == "info")
+    also = [f for f in small if any(requirement(w, f, rules) is not None for w in wanted)]
     return required_first([*wanted, *also], rules)
 
 

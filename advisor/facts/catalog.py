@@ -283,7 +283,7 @@ def build_facts(
         "operations": part(_of_operations, waits),
         "trace": part(_of_trace, ranks, engine),
         "kernels": part(_of_kernels, waits),
-        "host": part(_of_host, ranks.of_host if ranks else {}),
+        "host": part(_of_host, ranks),
         "evidence": part(_evidence),
         "model": part(_of_model, weight_bytes, decoder, acceptance),
     }
@@ -335,9 +335,10 @@ def _of_operations(a: Analysis, out: FactWriter, waits: Mapping[int, Array]) -> 
         operations.expert_facts(*view)
 
 
-def _of_host(a: Analysis, out: FactWriter, of_host: Mapping[int, float]) -> None:
+def _of_host(a: Analysis, out: FactWriter, ranks: communication.CrossRank | None) -> None:
     for view in _views(a, out):
-        host.host_facts(*view, of_host.get(view[1]))
+        of_host, waited = (ranks.of_host, ranks.waited) if ranks else ({}, {})
+        host.host_facts(*view, of_host.get(view[1]), waited.get(view[1]))
         waits.wait_facts(*view)
         waits.sync_call_facts(*view)
         waits.other_call_facts(*view)

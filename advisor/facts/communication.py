@@ -35,12 +35,14 @@ from advisor.sources.schema import MISSING, NIC_WAITS
 
 class CrossRank(NamedTuple):
     """The cross-rank view of one capture: the time that each collective waited for a later rank (by
-    device; negative if no other rank has it), a function that writes the facts about the ranks, and for which
-    share of the time the GPU of a stage of a pipeline waits for its own host (by device)."""
+    device; negative if no other rank has it), a function that writes the facts about the ranks, for which
+    share of the time the GPU of a stage of a pipeline waits for its own host (by device), and how much longer
+    than usually each waits in its collectives (by device, share of the window)."""
 
     waits: Mapping[int, Array]
     put: Callable[[FactWriter], None]
     of_host: Mapping[int, float] = MappingProxyType({})
+    waited: Mapping[int, float] = MappingProxyType({})
 
 
 class Calls(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 
@@ -40,7 +41,7 @@ from advisor.metrics.waited import (
     ticked,
 )
 from advisor.model.arrays import Array, distinct, median_of, merged, nearest_rank
-from advisor.model.facts import Value
+from advisor.model.facts import Scope, Value
 from advisor.model.parts import PARTS
 from advisor.sources.schema import DTOH, MISSING, PAGEABLE, Call
 
@@ -68,9 +69,11 @@ def host_gaps(a: Analysis) -> bool:
     return a.budgets[a.main_device].share("host_gap") > 0
 
 
-def host_facts(a: Analysis, device: int, out: FactWriter, of_host: float | None = None) -> None:
+def host_facts(
+    a: Analysis, device: int, out: FactWriter, of_host: float | None = None, waited: float | None = None
+) -> None:
     """`of_host`: the share of the step in which the GPU waits for its own host, if it is a stage of a
-    pipeline of which that is known."""
+    pipeline of which that is known; `waited` as of `waited_outliers`, if the ranks are in this capture."""
     budget, feeder = a.budgets[device], a.feeder(device)
     loop = None if feeder is None else loop_thread(budget, feeder)
     if a.trace.has("api_calls") and feeder is not None and loop is not None:
@@ -82,6 +85,9 @@ def host_facts(a: Analysis, device: int, out: FactWriter, of_host: float | None 
             out |= own_gap_facts(budget.share("host_gap"), of_host, budget.busy_ratio)
     _waiting(a, feeder, loop, budget, out)
     _steps(a, budget, out)
+    if waited is not None:
+        scope = Scope(device=device)
+        out |= waited_outliers(lambda name: out.base.value(name, scope), waited)
 
 
 def own_gap_facts(gap: float, of_host: float, busy: float) -> dict[str, Value | None]:
@@ -93,6 +99,16 @@ def own_gap_facts(gap: float, of_host: float, busy: float) -> dict[str, Value | 
         "host.gap_over_busy": own / busy if busy else None,
         "host.gap_staged_ratio": gap - own if gap - own >= limits.STAGED_RATIO else None,
     }
+
+
+def waited_outliers(value: Callable[[str], Value | None], waited: float) -> dict[str, Value | None]:
+    """What slow steps cost that lose their time in collectives, without waiting for late ranks: of that the
+    ranks themselves are to be told. `value` gives the facts about them; `waited` is how much longer than
+    usually the rank waits in its calls, as a share of the step."""
+    lost, part = value("host.step_outlier_time_ratio"), value("host.step_outlier_part")
+    if not isinstance(lost, float) or part != PARTS["communication"].words:
+        return {}
+    return {"host.step_outlier_time_ratio": max(lost - waited, 0.0)}
 
 
 def _gaps(a: Analysis, loop: int, budget: DeviceBudget, out: FactWriter) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from statistics import median
 from typing import TypeVar
 
@@ -16,7 +17,7 @@ from advisor.engine.infer import Engine, Inference, infer
 from advisor.engine.judge import Duration, predicted
 from advisor.engine.rank import rank, unconditional, without_repeats
 from advisor.facts.catalog import CATALOGUE, JOINT
-from advisor.facts.host import own_gap_facts
+from advisor.facts.host import own_gap_facts, waited_outliers
 from advisor.facts.needs import reason
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.facts import need
@@ -170,6 +171,7 @@ def _facts(parts: Sequence[Part], waits: Waits, world_size: int) -> FactBase:
         own = out.at(scope)
         own |= values
     _own_gap(parts, waits, out)
+    _waited_outliers(parts, waits, out)
     base = out.base
     base.captures = tuple(Scope(rank=r) for p in parts for r in p.ranks)
     for part in parts:
@@ -194,6 +196,15 @@ def _own_gap(parts: Sequence[Part], waits: Waits, out: FactWriter) -> None:
     if isinstance(gap, float) and isinstance(busy, float):
         own = out.at(Scope(rank=rows.rank, device=rows.device))
         own |= own_gap_facts(gap, slow.share, busy)
+
+
+def _waited_outliers(parts: Sequence[Part], waits: Waits, out: FactWriter) -> None:
+    """The slow steps of each rank, without waiting for others."""
+    summaries = {rank: p.summary for p in parts for rank in p.ranks}
+    for i, rows in enumerate(waits.ranks):
+        value = partial(summaries[rows.rank].value, scope=Scope(device=rows.device))
+        own = out.at(Scope(rank=rows.rank, device=rows.device))
+        own |= waited_outliers(value, waits.longer_share(i))
 
 
 def _take(part: Part, base: FactBase) -> None:

@@ -19,6 +19,8 @@ UNSEEN = "what lies before its window"
 #: Ranks are late together where they wait for less than two fifths as long as the others: those that take
 #: turns at being late wait half as long, or longer.
 _STEADY = 0.6
+#: Most of the waiting for a group. Choice: the rest is noise of many collectives.
+_MOSTLY = 0.8
 
 
 class Calls(NamedTuple):
@@ -91,6 +93,14 @@ class LateGroup(Struct, frozen=True):
     def caught_up(self) -> int:
         """The waiting that ends if the members come with the last of the others, ns."""
         return int(self.ahead.sum())
+
+    @property
+    def spread_ratio(self) -> float | None:
+        """The share of the collectives that hold most of that waiting; None if there is none."""
+        held = np.cumsum(np.sort(self.ahead)[::-1])
+        if not len(held) or held[-1] <= 0:
+            return None
+        return float((np.searchsorted(held, _MOSTLY * held[-1]) + 1) / len(held))
 
     def part(self, leads: Sequence[str]) -> str | None:
         """What takes most longer there than on the others; None if nothing does."""

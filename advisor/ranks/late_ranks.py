@@ -128,6 +128,7 @@ def _group_facts(waits: Waits, i: int, group: LateGroup) -> dict[str, Value | No
         "rank.late_caused_ratio": sum(waits.caused[k] for k in group.members) / max(waits.total, 1),
         "rank.late_by_ns": max(group.late, 0.0),
         "rank.late_work": part,
+        "rank.late_spread_ratio": group.spread_ratio,
         "rank.late_pattern": pattern(waits, group),
     }
     if part in (KERNELS, EXPERTS) and (rows := family_rows(waits, group)):

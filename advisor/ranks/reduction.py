@@ -170,7 +170,8 @@ def cross_rank(a: Analysis, waits: Waits) -> CrossRank:
     }
     slow = waits.stage_host
     of_host = {} if slow is None else {waits.ranks[slow.rank].device: slow.share}
-    return CrossRank(by_device, put, of_host)
+    longer = {r.device: waits.longer_share(i) for i, r in enumerate(waits.ranks)}
+    return CrossRank(by_device, put, of_host, longer)
 
 
 def rank_section(waits: Waits, budgets: Sequence[Budget], base: FactBase) -> Table:

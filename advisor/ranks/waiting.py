@@ -176,6 +176,12 @@ class Waits(Struct, frozen=True, dict=True):
         scale = float(rows.duration.sum()) / known if known else 0.0
         return min(waited * scale / rows.program_ns, 1.0)
 
+    def longer_share(self, i: int) -> float:
+        """Share of the window of rank i in which it waits longer in its matched calls than usually."""
+        wait = self.wait[i][self.found[i]]
+        usual = np.median(wait) if len(wait) else 0
+        return self.window_share(i, int(np.maximum(wait - usual, 0).sum()))
+
 
 def reduce_ranks(ranks: Sequence[RankRows], *, one_clock: bool = False) -> Waits:
     """Aligns the clocks (unless the ranks share one), matches the collectives and charges every wait to a

@@ -253,14 +253,14 @@ def test_windows_that_share_no_step(tmp_path: Path) -> None:
     assert not {"rank-arrival-skew", "rotating-waiting", "one-gpu-slower"} & set(ranked(d))
 
 
-def collecting(us: float) -> Cluster:
-    """Python collects garbage for so many us in every third step of rank 2, which the others wait for."""
+def collecting(us: float, *, every: int = 3, steps: int = 24, name: str | None = "Python GC") -> Cluster:
+    """Python collects garbage for so many us in some steps of rank 2, which the others wait for."""
     made = Cluster(4)
-    for i in range(24):
+    for i in range(steps):
         with made.step(f"decode_step {i}"):
             for layer in range(8):
-                if us and layer == 3 and i % 3 == 0:
-                    made.machines[2].work(us, "Python GC")
+                if us and layer == 3 and i % every == 0:
+                    made.machines[2].work(us, name)
                 made.compute(GEMM, 150)
                 made.collective(SCATTER, 20)
     return made
@@ -271,7 +271,46 @@ def test_a_rank_that_collects_garbage_leads_for_the_job(tmp_path: Path) -> None:
     d = diagnosed(collecting(2_000).write(tmp_path))
     assert ranked(d)[:2] == ["python-gc", "rank-arrival-skew"]
     assert [f.scope.rank for f in d.findings[:2]] == [2, 2]
-    assert "Python GC" in finding(d, "rank-arrival-skew").message
+    late = finding(d, "rank-arrival-skew")
+    assert "Python GC" in late.message
+    assert late.recommendations[0].id == "reduce-gc"
+
+
+@pytest.mark.parametrize(("us", "every", "steps"), [(20_000, 12, 36), (180_000, 12, 36), (20_000, 29, 60)])
+def test_seldom_collections_of_one_rank(tmp_path: Path, us: float, every: int, steps: int) -> None:
+    """The slow steps of the others are that one's: they are not told once more."""
+    d = diagnosed(collecting(us, every=every, steps=steps).write(tmp_path))
+    assert ranked(d)[:2] == ["python-gc", "rank-arrival-skew"]
+    assert "step-outliers" not in ranked(d)
+
+
+def test_a_host_that_stops_now_and_then(tmp_path: Path) -> None:
+    """No range names the collections: the steps of that rank, and what to look for."""
+    d = diagnosed(collecting(5_000, every=12, steps=36, name=None).write(tmp_path))
+    assert ranked(d)[0] == "rank-arrival-skew"
+    assert d.findings[0].recommendations[0].id == "find-what-stops-rank"
+    assert finding(d, "step-outliers").scope.rank == 2
+    assert fact(d, "rank.late_spread_ratio", 2) == pytest.approx(3 / 280, abs=1 / 280)
+
+
+def test_a_host_that_is_slow_in_every_step_is_no_host_that_stops(tmp_path: Path) -> None:
+    """The near miss."""
+    d = diagnosed(serving(4, host=always({2: 400.0})).write(tmp_path))
+    late = finding(d, "rank-arrival-skew")
+    assert late.recommendations[0].id == "steady-late-host"
+
+
+def test_steps_whose_transfers_are_slow_beside_a_late_rank(tmp_path: Path) -> None:
+    """The near miss: rank 2 is late in all steps, and in some the link is slow for all of them."""
+    made = Cluster(4)
+    for i in range(36):
+        with made.step(f"decode_step {i}"):
+            for _ in range(8):
+                made.compute(GEMM, 150, more={2: 30})
+                made.collective(SCATTER, 900 if i in (12, 24) else 20)
+    outliers = finding(diagnosed(made.write(tmp_path)), "step-outliers")
+    assert outliers.scope.rank is None
+    assert "communication" in outliers.message
 
 
 def test_short_collections_on_one_rank_lead_nothing(tmp_path: Path) -> None:
