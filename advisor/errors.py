@@ -1,4 +1,4 @@
-"""The two errors that reach a user as one line; everything else is a bug."""
+"""The errors that reach a user as one line; everything else is a bug."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ class AdvisorError(Exception):
 
 class InputError(AdvisorError):
     """The capture, or the question about it, cannot be used as it is."""
+
+
+class OtherTimeError(InputError):
+    """A log and samples, of which each can be used, but which are not of one time."""
 
 
 class RuleError(AdvisorError):

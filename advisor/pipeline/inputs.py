@@ -20,7 +20,7 @@ from shutil import which
 from typing import NamedTuple, TypeVar
 
 from advisor.compare.store import find, names, read
-from advisor.errors import InputError
+from advisor.errors import InputError, OtherTimeError
 from advisor.model.findings import Diagnosis
 from advisor.model.options import Options
 from advisor.pipeline.diagnose import Progress, diagnose
@@ -99,8 +99,16 @@ class Served(NamedTuple):
     log: Path
 
     def read(self, how: How) -> Read:
+        """As one thing; as two, with a remark, if they are of different times."""
         chosen = dataclasses.replace(how.options, log=self.log)
-        return Capture(self.path).read(how._replace(options=chosen))
+        try:
+            return Capture(self.path).read(how._replace(options=chosen))
+        except OtherTimeError as fault:
+            _log.warning("%s", fault)
+            each = [Capture(path).read(how) for path in (self.log, self.path)]
+            return Read(
+                [d for read in each for d in read.diagnoses], [line for read in each for line in read.lost]
+            )
 
 
 class Saved(NamedTuple):

@@ -135,7 +135,7 @@ def test_a_server_on_a_cpu_gets_no_advice_about_gpus(tmp_path: Path, name: str) 
 
 
 SMI = "timestamp, index, utilization.gpu [%]\n" + "".join(
-    f"2026/01/01 00:00:{i:02d}.000, 0, 40 %\n" for i in range(30)
+    f"2026/11/05 13:22:{i:02d}.000, 0, 40 %\n" for i in range(30)
 )
 
 

@@ -15,9 +15,10 @@ from msgspec import Struct, field
 from advisor.numerals import finite, read_float, read_int
 from advisor.reading import short_lines
 from advisor.sources.schema import LOAD_BOTH, LOAD_DECODE, LOAD_PREFILL
+from advisor.sources.serving.line_times import Clock, Moment
 from advisor.sources.serving.llama_bench import Tested
 from advisor.sources.serving.request_lines import ITERATION, OLLAMA, TGI, of_iteration, of_ollama, of_tgi
-from advisor.sources.serving.several_lines import Clock, SeveralLines
+from advisor.sources.serving.several_lines import SeveralLines
 from advisor.sources.serving.timed_slots import TimedSlots
 
 Row = dict[str, float]
@@ -100,10 +101,11 @@ _MOST_SET = 1e12
 
 class ServerLog(Struct):
     """What a log holds: rows in the order of its lines, settings by our names, the engine and its release.
-    `torn` counts lines of the load that could not be read; `preempted` is the least number of requests that
-    lost their cache, None if no line counts them; `replicas` names those that lines of several containers
-    number; `tested` are the models of a benchmark that tells how many of their layers the GPU has; `title`
-    is the name of the tool, if it is not that of the engine."""
+    `began`: when the row with time 0 was written, if its line has a date. `torn` counts lines of the load
+    that could not be read; `preempted` is the least number of requests that lost their cache, None if no line
+    counts them; `replicas` names those that lines of several containers number; `tested` are the models of a
+    benchmark that tells how many of their layers the GPU has; `title` is the name of the tool, if it is not
+    that of the engine."""
 
     rows: list[Row] = field(default_factory=list)
     settings: dict[str, float] = field(default_factory=dict)
@@ -112,6 +114,7 @@ class ServerLog(Struct):
     title: str | None = None
     replicas: list[str] = field(default_factory=list)
     tested: list[Tested] = field(default_factory=list)
+    began: Moment | None = None
     torn: int = 0
     preempted: int | None = None
 
@@ -143,10 +146,12 @@ def read_log(text: str) -> ServerLog:
                 _of_slots(row, at_once)
         hit = _CONTAINER.match(line)
         containers += [(hit[1] or hit[2]) if hit else ""] * (len(log.rows) - before)
+    log.began = clock.began
     log.settings |= several.settings()
     if over_time := slots.rows():  # more than what single requests say of themselves
         log.settings |= slots.settings()
         log.rows = over_time + [row for row in log.rows if "acceptance" in row]
+        log.began = None
         return log
     if len(set(containers)) > 1:
         _number_replicas(log, containers)

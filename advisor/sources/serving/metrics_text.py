@@ -19,6 +19,7 @@ from advisor.numerals import read_float, read_int
 from advisor.reading import short_lines
 from advisor.sources.ranges import share_factor
 from advisor.sources.schema import LOAD_BOTH
+from advisor.sources.serving.line_times import moment_of
 from advisor.sources.serving.log_lines import Row, ServerLog, read_settings
 
 _SAMPLE = re.compile(
@@ -242,6 +243,8 @@ def read_metrics(text: str) -> ServerLog:
         for row in log.rows:
             if column in row:
                 row[column] *= factor
+    if scrapes and scrapes[0].time is not None:
+        log.began = moment_of(scrapes[0].time)
     log.preempted = _preemptions(scrapes)
     if len(scrapes) == 1:
         log.settings["since_start"] = 1.0

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from advisor.errors import InputError
+from advisor.errors import InputError, OtherTimeError
 from advisor.model.capture import Capture, Recorder
 from advisor.reading import decoded
 from advisor.sources.ranges import possible
+from advisor.sources.samplers.log import SampleLog
 from advisor.sources.schema import TABLES
 from advisor.sources.serving.benchmarks import like_runs, read_benchmark, tool_of, without_load
+from advisor.sources.serving.line_times import Within, moment_of, within
 from advisor.sources.serving.llama_bench import Tested
 from advisor.sources.serving.log_lines import Row, ServerLog, has_load, read_log
 from advisor.sources.serving.metrics_text import is_metrics, read_metrics
@@ -73,6 +75,7 @@ class ServerLoad(InMemory):
             "dropped", "lines of the load that could not be read", "load", log.torn, len(log.rows) + log.torn
         )
         settings = log.settings | ({} if log.preempted is None else {"preempted": float(log.preempted)})
+        self.began = log.began
         self.capture = Capture(
             path=str(shown),
             format=kind,
@@ -89,22 +92,60 @@ class ServerLoad(InMemory):
 
 
 class WithLoad(Around):
-    """`source` with the load of the server that ran in it. What the source knows of itself goes first."""
+    """`source` with the load of the server that ran in it. What the source knows of itself goes first. Of a
+    log with dates the lines in the time of samples count, in their time. Raises OtherTimeError if none
+    does."""
 
     def __init__(self, source: Source, log: ServerLoad) -> None:
         super().__init__(source)
         self._log = log
         self.ledger.update(log.ledger)
+        self._within, warnings = _within(source, log)
+        options = {**log.capture.options, **source.capture.options}
+        if self._within is not None and not self._within.rows.all():
+            options.pop("preempted", None)  # of all lines
         self.capture = source.capture.replaced(
-            options={**log.capture.options, **source.capture.options},
+            options=options,
             command=source.capture.command or log.capture.command,
+            warnings=(*source.capture.warnings, *warnings),
         )
 
     def tables(self) -> frozenset[str]:
         return self._source.tables() | {"load"}
 
     def read_columns(self, table: str, columns: Sequence[str]) -> Columns:
-        return (self._log if table == "load" else self._source).read_columns(table, columns)
+        if table != "load":
+            return self._source.read_columns(table, columns)
+        read = self._log.read_columns(table, columns)
+        if self._within is None:
+            return read
+        later = {name: self._within.shift_s if name == "time_s" else 0.0 for name in columns}
+        return {name: read[name][self._within.rows] + later[name] for name in columns}
+
+
+def _within(source: Source, log: ServerLoad) -> tuple[Within | None, list[str]]:
+    """Which lines of the log lie in the time of samples, and remarks on them; None if a date is missing,
+    or the source is a capture, which may be shorter than what a line tells of."""
+    if not isinstance(source, SampleLog) or source.begin_ns is None or log.began is None:
+        return None, []
+    times_s = log.read_columns("load", ("time_s",))["time_s"]
+    lasts_s = float(source.read_columns("samples", ("time",))["time"].max()) / 1e9
+    zoned = log.began.zoned and not source.local
+    if (found := within(times_s, log.began, source.begin_ns, lasts_s, zoned)) is None:
+        raise OtherTimeError(
+            f"{log.capture.path}: of another time than {source.capture.path} ({log.began}, and "
+            f"{moment_of(source.begin_ns // 10**6)}); give a log and samples of one time"
+        )
+    warnings = []
+    if not found.rows.all():
+        count = int(found.rows.sum())
+        warnings.append(f"of the log {count} of {len(times_s)} lines count, those in the time of the samples")
+    if found.zone_s:
+        hours = f"{abs(found.zone_s) / 3600:g} h {'behind' if found.zone_s > 0 else 'ahead of'}"
+        warnings.append(
+            f"the times of the log are taken to be {hours} those of the samples, as its lines fit so"
+        )
+    return found, warnings
 
 
 def _measured_text(runs: Sequence[Row]) -> str:

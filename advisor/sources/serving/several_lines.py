@@ -21,31 +21,8 @@ _LAYERS = re.compile(r"\boffloaded (\d+)/(\d+) layers to GPU")
 _WEIGHTS = re.compile(r"\bload_tensors:\s+(\w+) model buffer size =")
 _HOST = re.compile(r"\bhost_step_time = (\d+(?:\.\d+)?) ?ms")
 _DEVICE = re.compile(r"\bprev_device_step_time = (\d+(?:\.\d+)?) ?ms")
-_TIME_OF_DAY = re.compile(r"(?<![\d:])([01]\d|2[0-3]):([0-5]\d):([0-5]\d)(?:[.,](\d{1,9}))?(?!\d)(?!:\d)")
-_HALF_A_DAY = 12 * 3600.0
 #: From this factor on the host's step is longer: it waits for the device where both are alike. Choice.
 _LONGER = 1.25
-
-
-class Clock(Struct):
-    """Seconds since the first line with a time of day. A time that falls by half a day or more is of the day
-    after it."""
-
-    first: float | None = None
-    last: float = 0.0
-    days: int = 0
-
-    def read(self, line: str) -> float | None:
-        """The time of a line; None without one."""
-        if (hit := _TIME_OF_DAY.search(line)) is None:
-            return None
-        hours, minutes, seconds = (read_float(text) or 0.0 for text in hit.group(1, 2, 3))
-        now = hours * 3600 + minutes * 60 + seconds + (read_float(f"0.{hit[4]}") or 0.0 if hit[4] else 0.0)
-        self.days += self.last - now > _HALF_A_DAY
-        self.last = now
-        now += self.days * 2 * _HALF_A_DAY
-        self.first = now if self.first is None else self.first
-        return max(now - self.first, 0.0)
 
 
 class SeveralLines(Struct):
