@@ -3,6 +3,7 @@ knowledge/capture_goals.yaml."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,10 +64,14 @@ def _typed(name: str) -> list[str]:
     )
     if program.serve.startswith("python "):
         return own
-    serve, load = program.serve, program.load
-    for spelling in program.spelled:
-        if not spelling.before:  # an option for recordings that the server itself starts
-            serve = serve.replace(spelling.text, "")
+    words = program.by_phase.get("decode", "")
+    filled = {"by_phase": f" {words}" if words else "", "prompt": "1000", "output": "256"}
+    # Others are for plans: several ranks, no graphs, recordings that the server itself starts.
+    serve, load = (
+        re.sub(r"(?<!\$)\{(\w+)\}", lambda found: filled.get(found[1], ""), text)
+        for text in (program.serve.removeprefix("env"), program.load)
+    )
+    serve = serve.strip()
     server = f"advisor run -- {serve}", f"{load}    # load, from another shell"
     return [*own, *(line.replace("${MODEL}", "MODEL") for line in server)]
 

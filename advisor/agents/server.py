@@ -36,7 +36,9 @@ def server(tools: Tools) -> MCPServer:
         from mcp.server.mcpserver.exceptions import ResourceError, ToolError
         from mcp.types import ToolAnnotations
     except ImportError as error:
-        raise InputError("advisor mcp needs the MCP SDK: pip install 'inference-advisor[mcp]'") from error
+        raise InputError(
+            "advisor mcp needs the MCP SDK; in a checkout of advisor: pip install -e '.[mcp]'"
+        ) from error
 
     class Bounded(MCPServer):
         """Bounds the errors of the SDK as well, which repeat wrong arguments and unknown names."""

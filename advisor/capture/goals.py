@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from advisor import __version__
 from advisor.capture.nsys_options import OF_START, explained, joined, merged, name_of, newer, pitfalls
-from advisor.capture.request import PlanContext, again, context_of, phases
+from advisor.capture.request import PlanContext, again, context_of, pasted, phases
 from advisor.errors import InputError, near
 from advisor.knowledge.engine_signs import engines
 from advisor.knowledge.shapes import CaptureVariable
@@ -57,6 +57,8 @@ def _prepare(context: PlanContext, graphs_off: Sequence[Option]) -> m.PlanStep:
         lines += _lines(context, context.program.prepare)
     if context.window == "program":
         lines += [m.Line(command=c, what="in the program", shell=False) for c in context.program.code]
+    if context.asked.without_graphs:
+        lines += _lines(context, context.program.prepare_without_graphs)
     off = "CUDA graphs off, for this run only"
     lines += [m.Line(command=o.line, what=off, shell=False) for o in graphs_off]
     return m.PlanStep(id="prepare", title="Prepare", lines=tuple(lines), notes=tuple(context.program.notes))
@@ -69,20 +71,28 @@ def _profile(
     lines = []
     for phase in phases(context):
         each = context.of(phase)
-        words, own = [v.setting for v in variables], list(options)
+        words, own = [v.setting for v in variables], merged(options, _range_end(each, options))
         if context.prefix:
             # The launcher of the ranks does not pass the environment on; nsys does.
             own += _env_var(variables)
             words = [context.fill(context.prefix)]
         words += ["nsys profile", *joined(own, context.asked.release)]
-        words += [f"-o {each.name}", each.fill(each.command)]
+        words += [f"-o {pasted(each.name)}", each.fill(each.command)]
         lines.append(m.Line(command=" ".join(words), what=_shape(each)))
-    notes = tuple(context.place.notes)
+    notes = tuple(context.place.notes) if context.prefix or not context.place.prefix else ()
     yield m.PlanStep(id="record", title="Record", lines=tuple(lines), notes=notes)
-    if context.window == "request":
-        warm = m.Line(command=context.fill(context.program.load), what="warm up; then keep sending")
-        lines = [warm, *_lines(context, context.program.requests)]
+    if context.serves and context.window in ("request", "time"):
+        now = "warm up; then keep sending" if context.window == "request" else "once it answers, to the end"
+        loads = _lines(context, [CommandLine(command="{load}", what=now)])
+        lines = [*loads, *(_lines(context, context.program.requests) if context.window == "request" else ())]
         yield m.PlanStep(id="load", title="Send load, from another shell", lines=tuple(lines))
+
+
+def _range_end(context: PlanContext, options: Sequence[str]) -> list[str]:
+    """How the range of this phase ends, where its program makes several, or ends it early."""
+    end = context.program.range_end.get(context.phase or "decode")
+    chosen = end is None or context.asked.repeat or context.asked.command or RANGE not in options
+    return [] if chosen else [f"--capture-range-end={end}"]
 
 
 def _env_var(variables: Sequence[CaptureVariable]) -> list[str]:
@@ -92,7 +102,7 @@ def _env_var(variables: Sequence[CaptureVariable]) -> list[str]:
 
 def _shape(context: PlanContext) -> str:
     if context.phase is None or context.asked.command:
-        return ""
+        return "steps of denoising" if not context.program.phases and not context.asked.command else ""
     prompt, output = context.shape
     return f"{context.phase}: prompt {prompt} / output {output} tokens"
 
@@ -104,7 +114,7 @@ def _session(
     launch = [o for o in options if name_of(o) not in OF_START]
     start = [o for o in options if name_of(o) in OF_START]
     words = [*(v.setting for v in variables), "nsys launch", *joined(launch, context.asked.release)]
-    words += [f"--session-new={SESSION}", "--", context.command]
+    words += [f"--session-new={SESSION}", "--", context.fill(context.command)]
     yield m.PlanStep(
         id="launch",
         title="Start the server, once",
@@ -119,7 +129,7 @@ def _session(
         title="Record under load, as often as you like",
         lines=(
             m.Line(command=context.fill(context.program.load), what="warm up; then keep sending"),
-            m.Line(command=" ".join([*begin, f"-o {context.name}"]), what="from another shell"),
+            m.Line(command=" ".join([*begin, f"-o {pasted(context.name)}"]), what="from another shell"),
             *ranges[:1],
             m.Line(command=f"sleep {seconds}", what="while requests are running"),
             *ranges[1:],
@@ -135,10 +145,11 @@ def plan(asked: PlanRequest) -> m.CapturePlan:
     """The plan; raises InputError for unknown names in the request."""
     context = context_of(asked)
     options, variables = _options(context), _variables(context)
-    off = context.lines("profile-without-graphs") if asked.without_graphs else ()
+    off = _graphs_off(context)
     done = steps(context, options, variables, off)
     flags = tuple(explained(line.command for s in done for line in s.lines))
-    of_launch = [o for o in options if not context.goal.session or name_of(o) not in OF_START]
+    kept = merged(options, _range_end(context.of(phases(context)[-1]), options))
+    of_launch = [o for o in kept if not context.goal.session or name_of(o) not in OF_START]
     too_new = (m.Pitfall(id="newer-nsys", text=text) for text in newer(options, asked.release))
     return m.CapturePlan(
         tool=Tool(version=__version__, engine="planner"),
@@ -163,14 +174,21 @@ def plan(asked: PlanRequest) -> m.CapturePlan:
     )
 
 
+def _graphs_off(context: PlanContext) -> tuple[Option, ...]:
+    """What switches CUDA graphs off in a program whose command line has no option for it."""
+    if not context.asked.without_graphs or "{graphs}" in context.program.benchmark:
+        return ()
+    return context.lines("profile-without-graphs")
+
+
 def _options(context: PlanContext) -> list[str]:
     """The options of the recording, one source of --trace an option."""
     goal, asked = context.goal, context.asked
     native = goal.native_options if context.engine == "native" else None
     options = goal.options if native is None else native
-    options = merged(options, [*goal.start_options, *context.place.options])
-    if asked.without_graphs:
-        options = [o for o in options if not o.startswith("--cuda-graph-trace")]
+    options = merged(options, [*goal.start_options, *(context.place.options if context.prefix else ())])
+    if asked.without_graphs:  # what still is a graph is shown by node
+        options = merged(options, ["--cuda-graph-trace=node"])
     if context.program.forks:
         options.append("--trace-fork-before-exec=true")
     if not goal.session:

@@ -25,6 +25,8 @@ from advisor.model.options import own_option
 
 #: Graphics APIs cost time and say nothing about inference.
 _USELESS = frozenset({"--trace=opengl", "--trace=vulkan"})
+#: Stacks of every launch make each several times as long: of calls alone that take long by themselves.
+_SPARING = {"--cudabacktrace=all": "--cudabacktrace=kernel:80000,sync:80000,memory:80000"}
 #: Servers start their workers by fork.
 _FORKS = frozenset({"vllm", "sglang", "tensorrt-llm", "tgi", "nim"})
 _ALWAYS = ("--trace=cuda", "--trace=nvtx")
@@ -72,7 +74,8 @@ def plan(recording: nsys.Recording, unmet: Sequence[UnmetNeed], about: Situation
     enabled = [n for n in needs if n.options <= added]
     # A new value of an option replaces the old one.
     named = {nsys.name_of(o) for o in added} - {"--trace"}
-    kept = [o for o in recording.options if o not in _USELESS and nsys.name_of(o) not in named]
+    again = (_SPARING.get(o, o) for o in recording.options)
+    kept = [o for o in again if o not in _USELESS and nsys.name_of(o) not in named]
     old = _too_old(recording, about.cuda)
     release = None if old else recording.release
     variables = _variables(chosen, about)

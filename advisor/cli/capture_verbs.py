@@ -181,7 +181,7 @@ def _place(asked: PlanRequest) -> str | None:
 
 def _ranks(asked: PlanRequest) -> str | None:
     jobs = [p.id for p in capture_goals().places if p.ranks]
-    return write("How many ranks?", str(asked.ranks), valid=_whole) if asked.place in jobs else None
+    return write("How many ranks?", str(asked.ranks or 2), valid=_whole) if asked.place in jobs else None
 
 
 def _command(_: PlanRequest) -> str:

@@ -294,7 +294,7 @@ def mcp(roots: Sequence[Path], redact: bool) -> None:
     """Serve diagnose, show, explain, whatif, compare, doctor, plan and stats to agents.
 
     Speaks the Model Context Protocol on standard input and output; an agent starts it. Reads only,
-    and only below --root. Needs `pip install 'inference-advisor[mcp]'`.
+    and only below --root. Needs `pip install -e '.[mcp]'` in a checkout.
     """
     from advisor.agents.server import serve
     from advisor.agents.tools import Tools

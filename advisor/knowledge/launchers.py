@@ -70,7 +70,7 @@ def split(command: Sequence[str], known: Sequence[Launcher]) -> Split | None:
     for launcher in known:
         for match in launcher.match:
             wanted = match.split()
-            if _plain(command)[: len(wanted)] == wanted:
+            if plain(command)[: len(wanted)] == wanted:
                 at = _program_at(command, len(wanted), launcher)
                 return Split(match, launcher, tuple(command[:at]), tuple(command[at:]))
     return None
@@ -83,7 +83,7 @@ def unwrapped(command: Sequence[str]) -> tuple[str, ...]:
     return tuple(command)
 
 
-def _plain(command: Sequence[str]) -> list[str]:
+def plain(command: Sequence[str]) -> list[str]:
     """The words with the plain name of the program first: `python` for `/usr/bin/python3.12`."""
     first = PurePath(command[0]).name if command else ""
     return ["python" if _PYTHON.fullmatch(first) else first, *command[1:]]

@@ -3,6 +3,8 @@ the checklist, comparisons, redaction."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from functools import cache
 from typing import Annotated, Literal, Self
 
@@ -10,10 +12,13 @@ from pydantic import Field, model_validator
 
 from advisor.knowledge.engine_signs import engines
 from advisor.knowledge.files import capture_knowledge, shipped
+from advisor.knowledge.launchers import plain, unwrapped
 from advisor.knowledge.shapes import Data, File, Flag, Key, Text, release
 from advisor.model.review import Stage
 from advisor.numerals import read_int
 
+#: In command lines of a program: ``{ranks}``, ``${MODEL}``.
+_PLACEHOLDER = re.compile(r"\$?\{\w+\}")
 OptionText = Annotated[str, Field(pattern=r"^-")]
 Variable = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
 Phase = Literal["prefill", "decode"]
@@ -63,12 +68,42 @@ class Spelling(Data):
     note: Text | None = None
 
 
+class Older(Data):
+    """What differs in releases before one: fields of the program."""
+
+    before: Text
+    serve: Text | None = None
+    benchmark: Text | None = None
+    load: Text | None = None
+    window: Window | None = None
+    benchmark_window: Window | None = None
+    requests: list[CommandLine] | None = None
+    step_ranges: list[CommandLine] | None = None
+    range_option: str | None = None
+    by_phase: dict[Phase, str] | None = None
+    range_end: dict[Phase, Text] | None = None
+    notes: list[Text] | None = None
+
+
 class Program(Data):
-    """How an engine is started, measured and told when to record."""
+    """How an engine is started, measured and told when to record; capture_goals.yaml says what each field
+    is."""
 
     serve: Text
     benchmark: Text
     load: Text
+    own_ranks: bool = False
+    parallel: str = ""
+    benchmark_parallel: str | None = None
+    rank_wrapper: str = ""
+    without_graphs: str = ""
+    prepare_without_graphs: list[CommandLine] = Field(default_factory=list)
+    range_option: str = ""
+    by_phase: dict[Phase, str] = Field(default_factory=dict)
+    range_end: dict[Phase, Text] = Field(default_factory=dict)
+    phases: bool = True
+    launched: bool = False
+    older: list[Older] = Field(default_factory=list)
     prepare: list[CommandLine] = Field(default_factory=list)
     window: Window
     benchmark_window: Window | None = None
@@ -92,7 +127,17 @@ class Program(Data):
                 commands = ("serve", "benchmark", "load")
                 older = {name: getattr(found, name).replace(one.text, one.before) for name in commands}
                 found = found.replaced(**older)
+        for change in self.older:
+            if used is not None and used < (release(change.before) or ()):
+                values = {name: getattr(change, name) for name in Older.model_fields if name != "before"}
+                found = found.replaced(**{name: v for name, v in values.items() if v is not None})
         return found
+
+    def serves(self, command: Sequence[str]) -> bool:
+        """Whether this command line starts the engine's server."""
+        words = unwrapped(_PLACEHOLDER.sub("", self.serve).split(" --")[0].split())
+        found = plain(unwrapped([_PLACEHOLDER.sub("", word) for word in command]))
+        return bool(found) and found[: len(words)] == plain(words)
 
 
 class Place(Data):

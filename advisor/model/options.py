@@ -117,7 +117,9 @@ class PlanRequest:
     place: Annotated[
         str, Flag("PLACE", "bare, docker, kubernetes, mpi or slurm (default bare).", key="where")
     ] = "bare"
-    ranks: Annotated[int, Flag("N", "Processes of the job (default 2).", at_least=1)] = 2
+    ranks: Annotated[
+        int | None, Flag("N", "Processes of the job (default 2 where several are compared).", at_least=1)
+    ] = None
     command: tuple[str, ...] = ()
     iterations: Annotated[str | None, Flag("A-B", "Record these iterations (TensorRT-LLM).")] = None
     repeat: Annotated[int | None, Flag("N", "Record N ranges, not one.", at_least=1)] = None
