@@ -14,8 +14,8 @@ from advisor.knowledge.gpus import gpu_has, gpu_links, gpu_of
 from advisor.metrics import limits as metric_limits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import PARTS
-from advisor.metrics.host import capture_ranges
-from advisor.metrics.intervals import Spans, subtract, union
+from advisor.metrics.host import capture_ranges, flushes
+from advisor.metrics.intervals import Coverage, Spans, subtract, union
 from advisor.metrics.kernels import composition
 from advisor.metrics.operations import Kind
 from advisor.metrics.startup import KINDS
@@ -169,7 +169,18 @@ def _cost_of_tracing(a: Analysis, out: FactWriter) -> None:
     out.put("capture.traced_call_cost_ratio", eager / a.window.length if a.window.length else None)
     out.put("capture.overhead_idle_ratio", profiler)
     out.put("capture.blocking_launch_ratio", _blocking(a))
-    out.put("capture.stacked_launch_ratio", _stacked(a))
+    out |= {"capture.stacked_launch_ratio": (stacked := _stacked(a)), "capture.stacks_ratio": stacked or None}
+    budget = a.budgets.get(a.main_device)
+    if budget is None or not a.trace.has("overheads"):
+        return
+    found = budget.window.cut(flushes(a.trace))
+    idle = int(Coverage(Spans(budget.gaps.start, budget.gaps.end)).within(found.start, found.end).sum())
+    if idle and a.window.length:
+        out |= {
+            "capture.flush_count": len(found),
+            "capture.flush_ms": median_of(found.end - found.start) / 1e6,
+            "capture.flush_idle_ratio": min(idle / a.window.length, 1.0),
+        }
 
 
 def _stacked(a: Analysis) -> float:

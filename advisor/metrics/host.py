@@ -245,13 +245,23 @@ def host_states(
     )
 
 
+def flushes(trace: Trace) -> Spans:
+    """When the profiler flushes its buffers, which stops all threads."""
+    rows = trace.columns("overheads", ("start", "end", "kind_id"))
+    mine = _is_flush(trace, rows["kind_id"])
+    return union(rows["start"][mine], rows["end"][mine])
+
+
+def _is_flush(trace: Trace, kind_id: Array) -> Array:
+    ids, at = np.unique(kind_id, return_inverse=True)
+    return np.array(["flush" in text.lower() for text in trace.texts(ids.tolist())], bool)[at]
+
+
 def _overheads(trace: Trace) -> tuple[dict[int, Spans], dict[int, Spans]]:
     """Profiler overhead by process, where all of it stands still (the profiler flushes its buffers, or the
     thread is not recorded), and the rest by thread: while the profiler holds one thread, others run on."""
     rows = trace.columns("overheads", ("process", "thread", "start", "end", "kind_id"))
-    ids, at = np.unique(rows["kind_id"], return_inverse=True)
-    flushes = np.array(["flush" in text.lower() for text in trace.texts(ids.tolist())], bool)[at]
-    whole = flushes | (rows["thread"] == MISSING)
+    whole = _is_flush(trace, rows["kind_id"]) | (rows["thread"] == MISSING)
     by_process = (rows[n][whole] for n in ("process", "start", "end"))
     by_thread = (rows[n][~whole] for n in ("thread", "start", "end"))
     return union_by(*by_process), union_by(*by_thread)

@@ -86,14 +86,23 @@ def verdict(
     load = f"the GPU is busy {percent(busy)} of the window"
     lacking = sum(n.stopped_by is None for n in not_evaluated)
     unknown = f" {lacking} rules could not be judged." if lacking else ""
-    of = whole(a.step_count > 0)
-    return (
-        what
-        + without_fault(
-            options, load, "this capture", _bound(findings), of, _unowned(a, facts), _unrated(a, facts)
-        )
-        + unknown
-    )
+    of, unowned = whole(a.step_count > 0), _unowned(a, facts)
+    if flushed := _flushes(facts):
+        unowned.pop(PARTS["profiler"].words, None)
+        what += f"{flushed} of the {of}. "
+        load += " with them"
+    rest = without_fault(options, load, "this capture", _bound(findings), of, unowned, _unrated(a, facts))
+    return what + rest + unknown
+
+
+def _flushes(facts: FactBase | None) -> str:
+    """That flushes of the profiler hold much of the window, and not the program; else empty."""
+    names = ("capture.flush_idle_ratio", "capture.flush_count", "capture.flush_ms")
+    held, count, ms = (facts.value(name) if facts is not None else None for name in names)
+    if not isinstance(held, float) or not isinstance(ms, float) or held < HOLDS_MUCH:
+        return ""
+    flushes = f"the profiler's own flushes ({count} x {ms:.3g} ms)"
+    return f"The idle time is not the program's: {flushes} hold {percent(held)}"
 
 
 def of_findings(workload: str, findings: Sequence[Finding]) -> str:

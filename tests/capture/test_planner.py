@@ -194,6 +194,8 @@ def test_pitfalls_are_those_of_this_command() -> None:
     assert not plain & {"counters", "client-profiled", "environment", "release-build"}
     traces = {"--cudabacktrace=all"}
     assert "backtraces-slow" in {p.id for p in made([], options=(*CUDA, *traces)).pitfalls}
+    stacks = [w for w in made([], options=(*CUDA, *traces)).command.split() if "backtrace" in w]
+    assert stacks == ["--cudabacktrace=kernel:80000,sync:80000,memory:80000"]
     secrets = made([], causes=frozenset({"secrets-in-export"}))
     assert "environment" in {p.id for p in secrets.pitfalls}
 

@@ -114,6 +114,8 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "drift.slow_kernels_ratio",
         # a stage of a pipeline that waits for its host and for others: see tests/ranks/test_pipeline.py
         "host.gap_staged_ratio",
+        # stacks of launches: see tests/scenarios/test_profilers_part.py
+        "capture.stacks_ratio",
         "host.step_outlier_part",
         "host.step_outlier_part_ratio",
         "capture.ran_on",

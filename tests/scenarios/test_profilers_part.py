@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.machine import GEMM, Machine
-from tests.scenarios.support import diagnosed, ranked, severity
+from tests.scenarios.support import diagnosed, fact, ranked, severity
 
 
 def eager(stacks: int) -> Machine:
@@ -30,7 +30,9 @@ def test_with_stacks_at_most_launches_nothing_is_said_of_launching(tmp_path: Pat
     assert not said & {"launch-bound", "launch-storm", "slow-host", "gpu-idle"}
     assert ranked(d)[0] == "profiler-overhead"
     (told,) = [f.message for f in d.findings if f.cause == "profiler-overhead"]
-    assert "what launching costs without it is unknown" in told
+    assert told.startswith(f"For {stacks * 10} % of the launch calls")
+    assert "What launching costs without that is unknown" in told
+    assert fact(d, "capture.stacks_ratio", None) == pytest.approx(stacks / 10)
 
 
 def test_the_untraced_step_may_be_as_short_as_without_stacks(tmp_path: Path) -> None:
@@ -74,3 +76,39 @@ def test_idle_time_is_the_profilers_where_it_held_the_launching_thread(
     assert (severity(d, "host-gap") is None) == profilers
     told = [f.message for f in d.findings if f.cause == "profiler-overhead"]
     assert any("idle time that the profiler caused" in text for text in told) == profilers
+
+
+def flushed(ms: float, *, busy: bool = False) -> Machine:
+    """40 steps of 200 kernels; after three of them the profiler flushes its buffers, `busy`: while the GPU
+    works on what is queued."""
+    m = Machine()
+    for i in range(40):
+        with m.step(f"decode_step {i}"):
+            for _ in range(200):
+                m.launch(GEMM, 12)
+            if i in (10, 20, 30) and busy:
+                m.launch(GEMM, ms * 1_000)
+            if not busy:
+                m.wait()
+            if i in (10, 20, 30):
+                m.export.overhead(round(m.now * 1_000), round(ms * 1e6), name="CUDA profiling data flush")
+                m.work(ms * 1_000)
+            m.wait()
+    return m
+
+
+def test_flushes_are_no_fault_of_the_program(tmp_path: Path) -> None:
+    """135 of 229 ms: one plain sentence, and no finding."""
+    d = diagnosed(flushed(45), tmp_path)
+    assert ranked(d) == []
+    assert d.verdict.startswith(
+        "The idle time is not the program's: the profiler's own flushes (3 x 45 ms) hold 58."
+    )
+    assert fact(d, "capture.flush_count", None) == 3
+    assert fact(d, "capture.flush_ms", None) == pytest.approx(45)
+    assert fact(d, "capture.flush_idle_ratio", None) == pytest.approx(0.589, abs=0.01)
+
+
+@pytest.mark.parametrize(("ms", "busy"), [(2, False), (45, True)], ids=["short", "beside work"])
+def test_flushes_that_cost_little_are_not_told_first(tmp_path: Path, ms: float, busy: bool) -> None:
+    assert "own flushes" not in diagnosed(flushed(ms, busy=busy), tmp_path).verdict
