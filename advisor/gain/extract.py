@@ -81,15 +81,36 @@ def extract(a: Analysis, excerpt: Replayed) -> Extract:
     passed = Coverage(joined(left_out(a), Spans(spans.end[:-1], spans.start[1:])))
     calls, begin = _host(a, times, lo, issued, passed)
     built, ready, ranked = _device(a, ops, at, call, step, times, spans, paused)
-    waits, own = find_waits(a, times, ops.take(ranked), built, paused)
+    taken = ops.take(ranked)
+    moved = _moved(a, excerpt)[_stretch(spans, times.start) - 1]
+    in_a_row, taken_in_a_row = _in_a_row(times, taken, built, moved)
+    waits, own = find_waits(a, in_a_row, taken_in_a_row, built, paused, moved)
     calls = replace(calls, own=own)
-    joins, built = _joins(built, ops.take(ranked))
+    joins, built = _joins(built, taken)
     handovers, calls = _handovers(calls, times, spans)
-    more = unrecorded_waits(calls, times, waits, built, ops.take(ranked))
+    more = unrecorded_waits(calls, in_a_row, waits, built, taken_in_a_row)
     calls, waits = with_waits(calls, waits, more)
     calls = replace(calls, apart=_apart(calls, built, waits))
     inputs = Inputs(calls, built, waits, joins, handovers, begin, ready)
-    return Extract(excerpt, inputs, _main_stream(a, built, ops.take(ranked), excerpt))
+    return Extract(excerpt, inputs, _main_stream(a, built, taken, excerpt))
+
+
+def _moved(a: Analysis, excerpt: Replayed) -> Array:
+    """By how much each stretch is moved so that what is not replayed before it ends with the stretch before
+    it, ns. What a call waited for there is then found at the same place of the stretch before."""
+    begins = np.array([i for i, _ in excerpt.stretches[1:]], np.int64)
+    ends = np.array([j for _, j in excerpt.stretches[:-1]], np.int64)
+    left = a.steps.gpu_end[begins - 1] - a.steps.gpu_end[ends]
+    return np.concatenate((np.zeros(1, np.int64), -np.cumsum(left)))
+
+
+def _in_a_row(times: CallTimes, taken: Operations, ops: Ops, moved: Array) -> tuple[CallTimes, Operations]:
+    """Times of calls and operations moved so (`moved`: by what each call is)."""
+    if not moved.any():
+        return times, taken
+    times = replace(times, start=times.start + moved, end=times.end + moved)
+    by = moved[ops.call]
+    return times, replace(taken, start=taken.start + by, end=taken.end + by)
 
 
 def _operations(a: Analysis, spans: Spans, until: Array, queued: bool) -> Array:

@@ -51,7 +51,7 @@ def fp8_weights(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
     mine = _wide_weights(fix, work, 8)
     changed = _fewer_bytes(fix, inputs, work, mine, lean)
     if lean < 0:
-        level = work.dram[0]
+        level = work.streaming[0]
         gap = scenario.node_gap * constant("graph_node_gap")
         cast = constant("cast_kernels") * (work.short_kernel + gap)
         extra = np.where(mine & ~np.isnan(level), cast, 0.0)
@@ -109,7 +109,7 @@ def _fewer_bytes(
 ) -> Inputs:
     """A kernel at DRAM level L streams for L / `ACHIEVABLE_RATIO` of its time; that part shrinks with the
     bytes (to `bytes_ratio` x `times`), the rest (launch, ramp, arithmetic that is not hidden) remains."""
-    level, error = work.dram
+    level, error = work.streaming
     mine = _with_level(mine, level)
     saved = np.maximum(1.0 - fix.number("bytes_ratio") * times, 0.0)
     streams = np.clip(

@@ -224,16 +224,17 @@ class CallTimes(Rows, frozen=True):
 
 
 def find_waits(
-    a: Analysis, times: CallTimes, taken: Operations, ops: Ops, paused: Coverage
+    a: Analysis, times: CallTimes, taken: Operations, ops: Ops, paused: Coverage, moved: Array
 ) -> tuple[Waits, Array]:
     """All waits, and each call's own time without waiting, what is `paused` left out. `taken` are the
-    operations of `ops`.
+    operations of `ops`; all times are those recorded and what each call is `moved` by.
 
     A synchronising call returns when its work is done. Exports do not say reliably what it waited for
     (`syncType` lies), but when it returned: it waited for the last operation issued on each stream before
     it, as far as those had ended by then. A copy that ran inside its call held it. A launch call that took
     long while hundreds of operations were queued waited for room in the queue."""
-    own = (times.end - times.start - paused.within(times.start, times.end)).astype(float)
+    start, end = times.start - moved, times.end - moved
+    own = (end - start - paused.within(start, end)).astype(float)
     if len(times.row) == 0 or len(ops) == 0:
         return Waits.none(), own
     found = [(int(ops.call[i]), int(i)) for i in np.flatnonzero(ops.by_start)]  # held by its own copy
@@ -251,7 +252,7 @@ def find_waits(
     ended = taken.end[op].astype(float)
     waited = ended > times.start[call]
     lag = times.end[call] - ended
-    lag -= np.where(waited, paused.within(np.minimum(taken.end[op], times.end[call]), times.end[call]), 0)
+    lag -= np.where(waited, paused.within(np.minimum(taken.end[op] - moved[call], end[call]), end[call]), 0)
     # If nothing was left to wait for, a changed replay may still have to: with the usual delay.
     usual = median_of(lag[waited]) if waited.any() else constant("sync_return")
     lag = np.where(waited, lag, np.minimum(lag, usual))

@@ -18,6 +18,7 @@ from advisor.knowledge.files import KernelFamily
 from advisor.knowledge.gpus import GpuSpec, dram_peak, gpu_of
 from advisor.knowledge.shapes import Precision
 from advisor.metrics import limits as metric_limits
+from advisor.metrics.activity import Activity
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import kind_of
 from advisor.metrics.experts import Routing, adapter_kernels, routing
@@ -233,14 +234,29 @@ class Work:
 
     def _sampled(self, measure: str) -> tuple[Array, Array]:
         """Level and error of every operation whose kernel and launch shape samples resolve, else NaN."""
-        level, error = np.full((2, len(self)), np.nan)
+        return self._levels(measure, Activity.resolved)[:2]
+
+    @cached_property
+    def streaming(self) -> tuple[Array, Array]:
+        """DRAM activity of every operation and its error, as `dram` has them; of those that the samples all
+        but resolve a part, so that a step more or less changes no estimate much."""
+        level, error = (column.copy() for column in self.dram)
+        near, off, weight = self._levels("dram", lambda found, measure: found.weight(measure) > 0)
+        more = np.isnan(level) & ~np.isnan(near)
+        level[more], error[more] = (weight * near)[more], (weight * off)[more]
+        return level, error
+
+    def _levels(self, measure: str, known: Callable[[Activity, str], Array]) -> tuple[Array, Array, Array]:
+        """Level, error and weight of every operation in a group that is `known`, else NaN."""
+        out = np.full((3, len(self)), np.nan)
         for device, found in self.a.activity.items():
             if found is not None and measure in found.level:
                 mine = self._sampled_group(device, found.groups)
                 hit = mine != NONE
-                hit[hit] = found.resolved(measure)[mine[hit]]
-                level[hit], error[hit] = found.level[measure][mine[hit]], found.error[measure][mine[hit]]
-        return level, error
+                hit[hit] = known(found, measure)[mine[hit]]
+                of = found.level[measure], found.error[measure], found.weight(measure)
+                out[:, hit] = [column[mine[hit]] for column in of]
+        return out[0], out[1], out[2]
 
     def _sampled_group(self, device: int, groups: tuple[tuple[str, str], ...]) -> Array:
         """Position in `groups` (kernel and launch shape) of every operation, NONE if in none."""

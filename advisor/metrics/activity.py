@@ -56,6 +56,12 @@ class Activity(Struct, frozen=True):
         """Mask of the groups whose activity the samples resolve."""
         return np.asarray((self.error[measure] <= limits.recording.RESOLVED_ERROR) & self.safe(measure))
 
+    def weight(self, measure: str) -> Array:
+        """How much each group's activity counts where a sum is made of it, 0..1: all where the samples
+        resolve it, less the wider its error is, and nothing from twice the error of these on."""
+        most = limits.recording.RESOLVED_ERROR
+        return np.clip(2.0 - self.error[measure] / most, 0.0, 1.0) * self.safe(measure)
+
     def safe(self, measure: str) -> Array:
         """Mask of the groups whose level can be relied on: not at a bound, and not within one error of 0,
         where the solution would lie beyond. For tensor cores 0 is a valid level: most kernels use none."""

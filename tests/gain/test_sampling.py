@@ -151,6 +151,33 @@ def test_a_queue_that_is_full_is_full_in_every_stretch(tmp_path: Path) -> None:
     assert r.estimate([fix("remove_host_gap")]).speedup.mid == pytest.approx(1.0, abs=0.01)
 
 
+def a_step_ahead(count: int) -> Export:
+    """Steps of one kernel of 80 us, launched while the one before runs: host code of 1 us, a launch, and a
+    wait until the step before has ended."""
+    export = Export().gpu(name="NVIDIA H200").process(1)
+    for i in range(count):
+        at = (i * 80 + 2) * US
+        export.range(f"iteration {i}", at, at + 80 * US - 1)
+        launched = {"kernel": "ampere_sgemm_128x64_tn", "kernel_start": at + 78 * US, "kernel_dur": 80 * US}
+        export.launch(at=at + US, dur=US, grid=(512, 1, 1), **launched)
+        export.sync(at=at + 3 * US, dur=76 * US, api="cudaEventSynchronize_v3020")
+    return export
+
+
+@pytest.mark.parametrize("count", [50, 200])
+def test_a_wait_for_a_step_that_is_not_replayed_gets_shorter_with_it(count: int, tmp_path: Path) -> None:
+    """What a stretch first waits for ended before it: it is found at the same place of the stretch before,
+    not kept as 76 us of the host's own time, with which far shorter kernels would win less."""
+    export = a_step_ahead(count)
+    whole, part = (replayer(export, tmp_path, limit=limit) for limit in (10**6, 20))
+    assert len(part.excerpt.stretches) > 1
+    assert part.captured_ns == pytest.approx(whole.captured_ns, rel=0.001)
+    faster = fix("tensor_rate", precision="tf32")
+    after = [r.step_ns([faster], r.middle_of([faster])) for r in (part, whole)]
+    assert after[1] < 0.3 * whole.captured_ns
+    assert after[0] == pytest.approx(after[1], rel=0.005)
+
+
 def test_calls_of_a_large_capture_hand_over_only_inside_a_stretch(tmp_path: Path) -> None:
     """The time between two stretches is no wait of one thread for the other."""
     r = replayer(scenes.eager(), tmp_path, limit=60)

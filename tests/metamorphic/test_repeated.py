@@ -53,17 +53,6 @@ STEP_ALONE = {
     "offload_prefetched": _AHEAD,
     "h200/gc_marked": "its window holds less of the host than of the GPU: between two lies more host time",
 }
-#: What does not hold yet of windows without their last step, each with what differs.
-NOT_YET = {
-    "h200/decode8b_graph_bs64": "samples of one step of seven change what the limit of DRAM holds by a fifth"
-}
-#: The same of windows that are repeated so often.
-NOT_YET_REPEATED = {
-    (
-        "practice/same_prompt_again",
-        24,
-    ): "stretches of four steps that stand for a window too long tell 3 % less of FP8"
-}
 #: How far steps and gains may lie apart.
 STEP, GAIN = 0.02, 0.03
 
@@ -222,13 +211,9 @@ TIMES = [5, pytest.param(2, marks=pytest.mark.slow), pytest.param(24, marks=pyte
 
 @pytest.mark.parametrize("times", TIMES)
 @pytest.mark.parametrize("path", EACH)
-def test_a_repeated_window_gives_the_same_answer(
-    path: Path, times: int, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_a_repeated_window_gives_the_same_answer(path: Path, times: int, tmp_path: Path) -> None:
     """The first step of the first window has none before it, from which it could be timed: it counts only in
     the windows behind it."""
-    if why := NOT_YET_REPEATED.get((f"{path.parent.name}/{name_of(path)}", times)):
-        request.applymarker(pytest.mark.xfail(reason=why, strict=True))
     once, more = (again(path, tmp_path / f"{n}.sqlite", n) for n in (1, times))
     first = max(window(path).spread, 0.05 if len(window(path).times) <= 3 else 0.0)
     if listed(path, STEP_ALONE):
@@ -248,11 +233,7 @@ def test_a_shifted_window_gives_the_same_answer(path: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("path", EACH)
-def test_a_window_without_its_last_step_differs_by_no_more_than_steps_do(
-    path: Path, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    if why := NOT_YET.get(f"{path.parent.name}/{name_of(path)}"):
-        request.applymarker(pytest.mark.xfail(reason=why, strict=True))
+def test_a_window_without_its_last_step_differs_by_no_more_than_steps_do(path: Path, tmp_path: Path) -> None:
     own = window(path)
     if len(own.ends) < 4:
         pytest.skip("too few steps to leave one out")

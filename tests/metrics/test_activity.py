@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from advisor.knowledge.files import kernel_families
-from advisor.metrics import activity
+from advisor.metrics import activity, limits
 from advisor.metrics.activity import Activity, Runs, kernel_activity, launch_groups, robust_covariance
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, union
@@ -86,6 +87,18 @@ def test_nothing_is_read_at_a_bound() -> None:
             beside = (level - error <= 0) | (level >= 1)
             assert not found.safe(measure)[beside].any()
             assert not found.resolved(measure)[beside].any()
+
+
+def test_an_activity_counts_less_the_wider_its_error_is() -> None:
+    """All of it where it is resolved, nothing from twice that error on, and no step between."""
+    found = solved(100_000)
+    for measure in found.level:
+        weight, error, safe = found.weight(measure), found.error[measure], found.safe(measure)
+        assert (weight[found.resolved(measure)] == 1.0).all()
+        assert (weight[~safe | (error >= 2 * limits.recording.RESOLVED_ERROR)] == 0.0).all()
+    wide = np.full(len(found.groups), 1.5 * limits.recording.RESOLVED_ERROR)
+    half = replace(found, error={"dram": wide}, level={"dram": np.full(len(wide), 0.5)})
+    assert half.weight("dram").tolist() == pytest.approx([0.5] * len(wide))
 
 
 def test_known_bytes_lift_levels_that_fall_short_of_them() -> None:
