@@ -10,13 +10,12 @@ from advisor.facts import limits
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import gpu_of
-from advisor.metrics import limits as metric_limits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import DeviceBudget
-from advisor.metrics.callsites import small_runs
+from advisor.metrics.callsites import small_uploads
 from advisor.metrics.intervals import subtract, union
 from advisor.metrics.operations import Kind
-from advisor.model.arrays import Array, among, begins_run, marked, ordered, pairs, rows_at
+from advisor.model.arrays import Array, among, begins_run, pairs, rows_at
 from advisor.model.facts import Interval, Row
 from advisor.sources.schema import (
     COPY_KIND_NAMES,
@@ -111,7 +110,7 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     counts: dict[str, float | None] = {}
     if sized:
         tiny = crosses & (size < limits.TINY_COPY_BYTES)
-        held = max(_small(a, device, out, at, size, kind == HTOD), int(length[tiny].sum()))
+        held = max(_small(a, device, out), int(length[tiny].sum()))
         counts["copy.tiny"] = float(tiny.sum())
         out |= {
             "copy.tiny_htod_ratio": (kind[tiny] == HTOD).mean() if tiny.any() else None,
@@ -181,24 +180,15 @@ def _classes(out: FactWriter, rows: list[Row]) -> None:
     out.table("copies.classes", [[r[name] for name in shown] for r in rows])
 
 
-def _small(a: Analysis, device: int, out: FactWriter, at: Array, size: Array, up: Array) -> int:
+def _small(a: Analysis, device: int, out: FactWriter) -> int:
     """How long (ns) no kernel runs while small copies to the device follow each other."""
-    mine = np.flatnonzero(
-        up & (size > 0) & (size <= metric_limits.host.SMALL_COPY_BYTES) & (a.ops.api[at] >= 0)
-    )
-    if not len(mine):
+    at, run = small_uploads(a, device)
+    if not len(at):
         return 0
-    calls = a.trace.columns("api_calls", ("thread", "start", "call"))
-    row = a.ops.api[at[mine]]
-    small = marked(len(calls["start"]), row)
-    run = small_runs(calls["thread"], calls["start"], calls["call"], small)[row]
-    order = np.flatnonzero(run != MISSING)
-    order = order[ordered(calls["start"][row[order]], run[order])]
-    if not len(order):
-        return 0
-    first = np.flatnonzero(begins_run(run[order]))
-    begin, end = calls["start"][row[order[first]]], np.maximum.reduceat(a.ops.end[at[mine[order]]], first)
-    count, mean = len(order), float(size[mine[order]].mean()) / 1024
+    first = np.flatnonzero(begins_run(run))
+    begin = a.trace.columns("api_calls", ("start",))["start"][a.ops.api[at[first]]]
+    end = np.maximum.reduceat(a.ops.end[at], first)
+    count, mean = len(at), float(copied(a, at)[0].mean()) / 1024
     often = f"{count / a.step_count:.4g} copies a step" if a.step_count else f"{count} copies"
     out.put("copy.small_runs", f"{often} to the device, of {mean:.3g} KiB on average,")
     return a.budgets[device].without_kernels(union(begin, end))

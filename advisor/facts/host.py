@@ -13,6 +13,7 @@ from advisor.facts.writer import FactWriter
 from advisor.metrics import limits as metric_limits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import DeviceBudget
+from advisor.metrics.callsites import small_uploads
 from advisor.metrics.enclosed import enclosed
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, positions, subtract, union
 from advisor.metrics.operations import Kind, calls_named
@@ -167,11 +168,13 @@ def _sync(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> No
         return budget.idle_inside(subtract(union(calls["start"][rows], calls["end"][rows]), issued))
 
     waited, sets = unissued(implicit), _synchronous(a, feeder, Call.MEMSET)
+    small = np.intersect1d(a.ops.api[small_uploads(a, budget.device)[0]], implicit)
     out |= {
         "sync.idle_ratio": budget.share("sync"),
         "sync.span_ratio": budget.idle_inside(spans) / window,
         "sync.implicit_idle_ratio": waited / window,
         "sync.implicit_readback_ratio": min(unissued(a.ops.api[held]) / waited, 1.0) if waited else None,
+        "sync.implicit_small_ratio": min(unissued(small) / waited, 1.0) if waited else None,
         "sync.memset_time_ratio": (calls["end"][sets] - calls["start"][sets]).sum() / host,
         "sync.memset_idle_ratio": budget.idle_inside(_until_next(a, feeder, sets)) / window,
     }

@@ -16,9 +16,9 @@ from advisor.metrics.host import OPERATOR_TRAITS, ThreadCalls, innermost
 from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import calls_named, combinations
-from advisor.model.arrays import Array, among, begins_run, ordered, rows_at
+from advisor.model.arrays import Array, among, begins_run, marked, ordered, rows_at
 from advisor.model.once import cached_property
-from advisor.sources.schema import MISSING, OPERATIONS, Call, base_name
+from advisor.sources.schema import HTOD, MISSING, OPERATIONS, Call, base_name
 
 Source = Literal["backtraces", "stacks", "samples", "ranges"]
 _Labelled = tuple[Array, Array, Array]  # start, end, label
@@ -339,3 +339,18 @@ def small_runs(thread: Array, start: Array, kind: Array, small: Array) -> Array:
     out = np.full(len(kind), MISSING, np.int64)
     out[order] = np.where(inside & many[run], run, MISSING)
     return out
+
+
+def small_uploads(a: Analysis, device: int) -> tuple[Array, Array]:
+    """Positions in `ops` of the small copies to a device that are made one after the other, as they were
+    called in each run of such; and the run of each."""
+    at = a.device_copies(device)
+    copies = a.trace.columns("copies", ("bytes", "kind"))
+    size, kind = copies["bytes"][a.ops.row[at]], copies["kind"][a.ops.row[at]]
+    small = (kind == HTOD) & (size > 0) & (size <= limits.host.SMALL_COPY_BYTES)
+    at = at[small & (a.ops.api[at] >= 0)]
+    calls, row = a.trace.columns("api_calls", ("thread", "start", "call")), a.ops.api[at]
+    run = small_runs(calls["thread"], calls["start"], calls["call"], marked(len(calls["start"]), row))[row]
+    order = np.flatnonzero(run != MISSING)
+    order = order[ordered(calls["start"][row[order]], run[order])]
+    return at[order], run[order]

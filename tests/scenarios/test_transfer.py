@@ -254,6 +254,10 @@ def test_uploads_in_many_small_pieces(memory: str, tmp_path: Path) -> None:
     assert found.severity == "high"
     assert [r.id for r in found.recommendations] == ["coalesce-copies"]
     assert fact(d, "copy.small_runs") == "600 copies a step to the device, of 16 KiB on average,"
+    # That the host waits in each of them is the same time.
+    assert "implicit-sync" not in {f.cause for f in d.findings}
+    if memory == "pageable":
+        assert fact(d, "sync.implicit_small_ratio") == pytest.approx(1.0, abs=0.01)
     assert found.gain is not None
     assert found.gain.step_after_ms is not None
     # 9.4 MiB in one copy, and 1.8 ms of products.
