@@ -94,15 +94,14 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     length, crosses = end - start, (kind == HTOD) | (kind == DTOH)
     copies = _Copies(a, budget, size, kind, host_side, start, end, length)
     sized, between = not (size == MISSING).any(), length[kind == DTOD].sum()
-    work = budget.compute
+    work, ways = budget.compute, [copies.ran(kind == way) for way in (HTOD, DTOH)]
     beside = (copies.end <= work.start.min()) | (copies.start >= work.end.max()) if len(work) else crosses
     once = bool(len(work)) and (crosses <= beside).all()
     out |= {
         "copy.once_ratio": copies.ran(crosses)[1] / window if once else 0.0,
         "copy.exposed_ratio": budget.share("htod", "dtoh"),
-        "copy.over_compute": _over(
-            max(copies.ran(kind == way)[0] for way in (HTOD, DTOH)), budget.ns["compute"]
-        ),
+        "copy.one_way_ratio": max(exposed for _, exposed in ways) / window,
+        "copy.over_compute": _over(max(time for time, _ in ways), budget.ns["compute"]),
         "copy.peer_exposed_ratio": copies.ran(kind == PTOP)[1] / window,
         "copy.dtod_busy_ratio": min(between / busy, 1.0),
         "copy.dtod_window_ratio": min(between / window, 1.0),

@@ -37,7 +37,7 @@ def full_link_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
 
 def overlap_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Small results that the host reads stay, and so does the wait for them. Pessimistic: the kernels
-    lose the time in which the copies use the DRAM."""
+    lose the time in which the copies use the DRAM, and copies both ways take turns."""
     result = (work.direction == DTOH) & (work.copied <= constant("result_size"))
     moved = among(work.direction, (HTOD, DTOH)) & ~result
     if (between := fix.params["between"]) == "gpus":
@@ -52,12 +52,12 @@ def overlap_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
     # Uploads in many pieces keep the host busy whenever it issues them.
     inputs = _off_the_path(inputs, moved & (_small_runs(inputs, work)[1] == MISSING))
     ops = inputs.ops
-    # Each stream that copies gets a partner for its copies.
-    streams = len(inputs.ready)
+    # Each stream that copies gets partners for its copies, one for those to the host.
+    partner = np.where((work.direction == DTOH) & (lean >= 0), 2, 1) * len(inputs.ready)
     changed = inputs.with_ops(
-        stream=np.where(moved, ops.stream + streams, ops.stream), gap=np.where(moved, 0.0, ops.gap)
+        stream=np.where(moved, ops.stream + partner, ops.stream), gap=np.where(moved, 0.0, ops.gap)
     )
-    changed = replace(changed, ready=np.concatenate((inputs.ready, inputs.ready)))
+    changed = replace(changed, ready=np.tile(inputs.ready, 3))
     changed = _joined_ahead(changed, moved, work, lean)
     if lean < 0 and work.peak:
         taken = float(work.copied[moved].sum()) / (fact_limits.ACHIEVABLE_RATIO * work.peak) * 1e9

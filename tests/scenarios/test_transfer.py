@@ -147,6 +147,53 @@ def test_moving_copies_leads_where_it_wins_half_of_leaving_them_out(
     assert ("copy-fewer-bytes" in [a.id for a in found.recommendations]) == longer
 
 
+def both_ways(up: float, down: float, kernel: float, layers: int = 12) -> Machine:
+    """Layers of so many us, with so many MiB up before and down behind each, all on one stream at 50 GB/s."""
+    m = Machine()
+    for i in range(6):
+        with m.step(f"train_step {i}"):
+            for _ in range(layers):
+                m.copy("HtoD", up * MIB, gb_per_s=50)
+                m.launch(GEMM, kernel)
+                if down:
+                    m.copy("DtoH", down * MIB, gb_per_s=50)
+            m.wait()
+    return m
+
+
+@pytest.mark.parametrize(
+    ("up", "down", "kernel", "after"),
+    [
+        (82, 82, 308, 12 * 1.720),  # 20.6 ms up, as much down and 3.7 of kernels
+        (60, 41, 2_000, 12 * 2.0),  # the kernels take longer than either
+        (41, 60, 900, 12 * 1.258),  # down takes longest
+    ],
+)
+def test_copies_up_and_down_at_once(
+    up: float, down: float, kernel: float, after: float, tmp_path: Path
+) -> None:
+    """A link moves both ways at once: beside the kernels the longer of both sets the pace."""
+    d = diagnosed(both_ways(up, down, kernel), tmp_path)
+    expect(d, "transfer-bound")
+    gain = d.findings[0].gain
+    assert gain is not None
+    assert gain.step_after_ms is not None
+    assert gain.step_after_ms.mid == pytest.approx(after, rel=0.05)
+    in_turn = 12 * max((up + down) * MIB * 1024 / 50e6, kernel / 1e3)
+    assert gain.step_after_ms.high == pytest.approx(in_turn, rel=0.1)
+    assert fact(d, "copy.one_way_ratio") == pytest.approx(
+        max(up, down) * MIB * 1024 / 50e3 / ((up + down) * MIB * 1024 / 50e3 + kernel), rel=0.02
+    )
+
+
+def test_copies_one_way_that_hold_nearly_all_are_promised_nothing(tmp_path: Path) -> None:
+    """The near miss: the same bytes, all up."""
+    found = diagnosed(both_ways(164, 0, 308), tmp_path).findings[0]
+    assert found.recommendations[0].id == "keep-on-device"
+    assert found.gain is not None
+    assert found.gain.speedup is None
+
+
 def test_a_simulation_that_uploads_all_the_time_is_promised_nothing(tmp_path: Path) -> None:
     """What it uploads may be new in every step."""
     d = diagnosed(offloaded("simulation"), tmp_path)
