@@ -12,7 +12,7 @@ from advisor.gain.whatifs import Fix
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import call_key, dense
 from advisor.metrics.operations import Kind
-from advisor.metrics.pace import find_drift
+from advisor.metrics.pace import fastest, find_drift
 from advisor.model.arrays import Array, distinct, marked
 
 
@@ -41,15 +41,16 @@ def _slow_at_times(a: Analysis) -> tuple[Array, Array]:
 
 
 def _drifting(a: Analysis) -> tuple[Array, Array]:
-    """The third of the steps at the end of the window with the faster GPU, and all others of this phase."""
+    """The first or last steps of this phase, at whichever end the GPU is faster, and all others."""
     found = find_drift(a, a.main_device)
     if found is None:
         raise NoEstimate("there are too few steps of one phase")
     kernels = a.kernels(a.main_device)
     inside, _ = kernels.of_one_phase
     step = distinct(kernels.step[inside])
-    third = len(step) // 3
-    return (step[:third], step[third:]) if found.change > 0 else (step[-third:], step[:-third])
+    few = fastest(len(step), found.change)
+    fast = marked(len(step), few)
+    return step[fast], step[~fast]
 
 
 def _shorter(work: Work, mine: Array, fast: Array, quantile: float) -> Array:

@@ -74,7 +74,7 @@ class Drift(Struct, frozen=True):
     `change`: of the median step over the first third's; `order`: rank correlation of step times with
     their order, -1 to 1; `kernels` and `idle`: share of the change that like kernels, and idle time,
     make; `alike`: share of the kernel time in kernels that changed along with the rest, which changed
-    by `kernel_change`; `lost_ns`: time above the faster third's median, over all steps.
+    by `kernel_change`; `lost_ns`: time above the median of the `fastest` steps, over all.
     """
 
     steps: int
@@ -111,8 +111,14 @@ def find_drift(a: Analysis, device: int) -> Drift | None:
         idle=_share(idle, grown),
         alike=alike,
         kernel_change=mean,
-        lost_ns=float(np.maximum(times - min(before, after), 0).sum()),
+        lost_ns=float(np.maximum(times - median_of(times[fastest(count, grown)]), 0).sum()),
     )
+
+
+def fastest(count: int, change: float) -> Array:
+    """Which of so many steps were taken before their time changed: a few at the shorter end."""
+    few = max(count // limits.kernels.FASTEST_PART, limits.kernels.FASTEST_STEPS)
+    return np.arange(few) if change > 0 else np.arange(count - few, count)
 
 
 class SlowSteps(Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp
@@ -19,7 +20,7 @@ from tests.scenarios.machine import (
     Kernel,
     Machine,
 )
-from tests.scenarios.support import diagnosed, expect, severity
+from tests.scenarios.support import diagnosed, expect, finding, severity
 
 #: A GEMM whose blocks stay: as many as the device has SMs, whatever the size.
 PERSISTENT = Kernel(GEMM.name, SMS)
@@ -120,6 +121,34 @@ def test_a_clock_that_falls_costs_what_the_first_steps_do_not_take(slower: float
     assert cool is not None
     assert after.low <= cool <= after.high
     assert after.mid == pytest.approx(cool, rel=0.02)
+
+
+def to_the_end(share: float) -> float:
+    """A clock that falls evenly all the time."""
+    return share
+
+
+def warming(share: float) -> float:
+    """One that falls less and less, as a board comes to its temperature."""
+    return 1 - math.exp(-4 * share)
+
+
+@pytest.mark.parametrize(("slower", "shape"), [(0.45, to_the_end), (0.3, warming)])
+def test_the_first_steps_tell_what_a_clock_that_falls_at_once_costs(
+    slower: float, shape: Callable[[float], float], tmp_path: Path
+) -> None:
+    falling = prompts([4000] * 48, lambda i: 1.0 + slower * shape(i / 48))
+    d = diagnosed(falling, folder(tmp_path))
+    expect(d, "gpu-speed-drifts")
+    cool = diagnosed(prompts([4000] * 48), folder(tmp_path)).inputs[0].step_ms
+    after = step_after(d, "gpu-speed-drifts")
+    assert cool is not None
+    assert after.low <= cool <= after.high
+    assert after.mid == pytest.approx(cool, rel=0.06)
+    # It saves no more than what the finding says is lost.
+    found = finding(d, "gpu-speed-drifts")
+    assert found.gain is not None
+    assert found.gain.alone == pytest.approx(found.share, rel=0.05)
 
 
 def sampled(clock: int, dram: int = 34) -> Machine:

@@ -31,6 +31,11 @@ ONE_LENGTH_FACTOR = 1.25
 LIKE_THE_REST_RATIO = 0.5
 #: Drift needs this many steps. Choice: each third then holds four.
 DRIFT_STEPS = 12
+#: One in so many steps, at the end of the window where they are shorter, shows what they took before they
+#: changed. Choice: a third of the steps of an even change is a sixth of it off.
+FASTEST_PART = 20
+#: At least this many. Choice: one may be short by chance.
+FASTEST_STEPS = 3
 #: Similar calls are compared in this many runs of equal length. Choice.
 DRIFT_RUNS = 8
 #: Of at least this many calls each. Choice: the median of fewer is moved by one.
