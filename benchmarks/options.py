@@ -182,7 +182,7 @@ def main(argv: Sequence[str]) -> int:
     beside = {p: Index(download(*p.split("=="), given.downloads), left) for p in others}
 
     answers = {item.name: _answer(item, indexes, beside, entry["items"]) for item in wanted}
-    known = {n: Verification.model_validate(a) for n, a in answers.items() if a}
+    known = {n: Verification.from_data(a) for n, a in answers.items() if a}
     wrong = faults(wanted, known, list(indexes))
     for version, index in indexes.items():
         old = sorted(i.name for i in wanted if i.name in index.deprecated)

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from functools import cache
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
-from pydantic import Field, model_validator
+from msgspec import field
 
 from advisor.knowledge.engine_signs import engines
 from advisor.knowledge.files import shipped
@@ -51,33 +51,31 @@ class Item(NamedTuple):
         )
 
 
-class Verification(Data):
+class Verification(Data, frozen=True, kw_only=True):
     """One item: where it was found (`witness`: a file of the newest release of `found`, or a
     document where `found` is empty), or why nobody looked for it (`excuse`)."""
 
-    found: list[Text] = Field(default_factory=list)
+    found: list[Text] = field(default_factory=list)
     witness: Text | None = None
     excuse: Text | None = None
 
-    @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
+    def __post_init__(self) -> None:
         if (self.witness is None) == (self.excuse is None) or (self.found and self.excuse):
             raise ValueError("give a witness or an excuse")
-        return self
 
 
-class EngineVerification(Data):
+class EngineVerification(Data, frozen=True, kw_only=True):
     """`releases` are those of the engine that were read, oldest first, `packages` others that it is
     built on; `source` is what was read in place of a package: a repository or a document."""
 
     read: date
-    packages: list[Text] = Field(default_factory=list)
-    releases: list[Text] = Field(default_factory=list)
+    packages: list[Text] = field(default_factory=list)
+    releases: list[Text] = field(default_factory=list)
     source: Text | None = None
     items: dict[Text, Verification]
 
 
-class VerifiedFile(File):
+class VerifiedFile(File, frozen=True, kw_only=True):
     engines: dict[Text, EngineVerification]
 
 

@@ -30,6 +30,7 @@ from advisor.knowledge.shapes import ActionFile, EngineData, KernelFile, release
 from advisor.knowledge.verb_files import capture_goals
 from advisor.model.capture import Device
 from advisor.sources.schema import TABLES
+from tests.knowledge_files import load
 from tests.shipped import shipped_rules
 
 ATEN = "void at::native::"
@@ -539,7 +540,7 @@ def test_classify_keeps_order_and_repeats() -> None:
 
 
 def test_every_family_has_a_pattern_and_the_last_catches_all() -> None:
-    data = knowledge.load(data_dir("knowledge") / "kernel_families.yaml", KernelFile)
+    data = load(data_dir("knowledge") / "kernel_families.yaml", KernelFile)
     assert len({e.family for e in data.kernels}) == 23
     assert data.kernels[-1].family == "other"
     assert re.search(data.kernels[-1].match[0], "")
@@ -550,7 +551,7 @@ def test_every_family_has_a_pattern_and_the_last_catches_all() -> None:
 
 
 def test_an_operation_belongs_to_one_family() -> None:
-    data = knowledge.load(data_dir("knowledge") / "kernel_families.yaml", KernelFile)
+    data = load(data_dir("knowledge") / "kernel_families.yaml", KernelFile)
     seen: dict[str, str] = {}
     for entry in data.kernels:
         assert seen.setdefault(entry.operation, entry.family) == entry.family, entry.operation
@@ -904,7 +905,7 @@ def test_gpu_units_are_plausible() -> None:
 
 
 def test_every_entry_says_what_it_looks_at() -> None:
-    families = knowledge.load(data_dir("knowledge") / "kernel_families.yaml", KernelFile)
+    families = load(data_dir("knowledge") / "kernel_families.yaml", KernelFile)
     assert all(entry.match or entry.words for entry in families.kernels)
     for evidence in (e for workload in workload_knowledge().workloads for e in workload.evidence):
         given = {"families": evidence.families, "structure": evidence.where}
@@ -912,7 +913,7 @@ def test_every_entry_says_what_it_looks_at() -> None:
 
 
 def test_every_option_has_a_line_and_a_known_action() -> None:
-    titles = knowledge.load(data_dir("knowledge") / "actions.yaml", ActionFile).titles
+    titles = load(data_dir("knowledge") / "actions.yaml", ActionFile).titles
     assert titles.keys() <= recommendation_ids()
     assert set(engines()) >= {
         "any",
@@ -1038,7 +1039,7 @@ OF_A_RELEASE = {
 def test_options_are_spelled_for_the_release_of_the_engine(
     action: str, version: str | None, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = EngineData.model_validate({"schema": 1, "name": "any", "title": "E", "options": OF_A_RELEASE})
+    engine = EngineData.from_data({"schema": 1, "name": "any", "title": "E", "options": OF_A_RELEASE})
     monkeypatch.setattr(
         "advisor.knowledge.engine_signs.engines", lambda: {"any": engine, "e": engine.replaced(name="e")}
     )
@@ -1215,13 +1216,13 @@ def test_a_faulty_file_is_a_clear_error(tmp_path: Path, text: str, says: str) ->
     path = tmp_path / "gpus.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(AdvisorError, match=re.escape(says)) as caught:
-        knowledge.load(path, gpus.GpuFile)
+        load(path, gpus.GpuFile)
     assert str(path) in str(caught.value)
 
 
 def test_a_missing_file_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(AdvisorError, match="cannot be read"):
-        knowledge.load(tmp_path / "none.yaml", gpus.GpuFile)
+        load(tmp_path / "none.yaml", gpus.GpuFile)
 
 
 def test_folders_are_found() -> None:

@@ -10,6 +10,7 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -154,14 +155,16 @@ def test_after_any_change_the_yaml_is_read(changed: str, checkout: Path) -> None
 
 @pytest.mark.parametrize("module", [package_data, yaml_files], ids=["package_data", "yaml_files"])
 def test_after_a_change_of_what_parses_it_the_yaml_is_read(
-    module: object, checkout: Path, monkeypatch: pytest.MonkeyPatch
+    module: ModuleType, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = checkout / "parser.py"
-    code.touch()
-    monkeypatch.setattr(module, "__file__", str(code))
-    os.utime(code, ns=(0, 0))
-    os.utime(package_data.__file__)
-    later(code)
+    for one in (package_data, yaml_files):
+        code = checkout / Path(one.__file__ or "").name
+        code.touch()
+        os.utime(code, ns=(0, 0))
+        monkeypatch.setattr(one, "__file__", str(code))
+    assert is_built()
+    package_data._built.cache_clear()
+    later(Path(module.__file__ or ""))
     assert not is_built()
 
 

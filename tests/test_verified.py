@@ -50,7 +50,7 @@ def test_options_variables_and_calls_are_found_in_a_line(line: str, names: list[
 def engine(**options: OptionLine) -> EngineData:
     lines = {name.replace("_", "-"): [line] for name, line in options.items()}
     variable = CaptureVariable(variable="E_RANGES", value="1", effect="ranges", since="2.0")
-    return EngineData(schema=1, name="e", title="E", options=lines, capture=[variable])
+    return EngineData(schema_=1, name="e", title="E", options=lines, capture=[variable])
 
 
 def test_an_item_is_expected_in_the_releases_that_the_line_names() -> None:

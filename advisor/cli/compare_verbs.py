@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import to_builtins
 
 from advisor.cli import deliver
 from advisor.cli.messages import message
@@ -145,7 +146,7 @@ def moe(
         from advisor.knowledge.verb_files import moe_router
         from advisor.reports.experiment_blocks import router_help
 
-        deliver.show(router_help(moe_router().model_dump()))
+        deliver.show(router_help(to_builtins(moe_router())))
         return
     try:
         left, right = sides(runs, learned, perfect)

@@ -21,7 +21,7 @@ from advisor.reports.output_file import STDOUT, check_suffix, check_targets, wri
 
 if TYPE_CHECKING:
     from advisor.config import Settings
-    from advisor.model.records import FileModel, Frozen
+    from advisor.model.records import Frozen
     from advisor.reports.blocks import Block, Report
     from advisor.reports.layout import Page
 
@@ -78,11 +78,7 @@ def deliver(report: Report, settings: Settings) -> None:
 
 
 def deliver_one(
-    document: Frozen | FileModel,
-    blocks: Callable[..., Iterable[Block]],
-    title: str,
-    settings: Settings,
-    *more: Any,
+    document: Frozen, blocks: Callable[..., Iterable[Block]], title: str, settings: Settings, *more: Any
 ) -> None:
     """Deliver one document; its `blocks`, which may take `more`, do not depend on the width of the page."""
     from advisor.reports.blocks import Report

@@ -182,7 +182,7 @@ def whatif(settings: Settings, traces: Sequence[Path], fixes: Sequence[str], lis
         from advisor.reports.listings import whatifs
 
         known = catalogue().whatifs
-        every = WhatIfList(whatifs={name: spec.model_dump() for name, spec in known.items()})
+        every = WhatIfList(whatifs={name: spec.shown for name, spec in known.items()})
         deliver.deliver_one(every, whatifs, "What-ifs", settings)
         return
     if not traces or not fixes:

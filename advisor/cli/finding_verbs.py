@@ -193,9 +193,10 @@ def run_cases(settings: Settings, directories: Sequence[Path]) -> None:
 @takes("output force", files=())
 def schema(settings: Settings) -> None:
     """The JSON Schema of a rule file, for editors."""
+    from advisor.model.file_schema import schema_model
     from advisor.model.rules import RuleSpec
 
-    text = json.dumps(RuleSpec.model_json_schema(), indent=2)
+    text = json.dumps(schema_model(RuleSpec).model_json_schema(), indent=2)
     write_bytes(f"{text}\n".encode(), settings.output, settings.force)
 
 

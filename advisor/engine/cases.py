@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from msgspec import Struct
-from pydantic import Field
+from msgspec import Struct, field
 
 from advisor.engine.compile import CompiledRule, Program, compile_rules, references
 from advisor.engine.infer import Engine, Inference, infer
@@ -30,14 +29,15 @@ from advisor.knowledge.package_data import CASES_SUFFIX
 from advisor.knowledge.shapes import File, Text
 from advisor.knowledge.yaml_files import Problem, Source, read
 from advisor.model.facts import Fact, FactBase, Level, Scope, Unit, Value
+from advisor.model.file_content import Constraint
 from advisor.model.findings import Severity
 from advisor.model.numbers import named_unit
-from advisor.model.operands import Items, Strict
+from advisor.model.operands import Strict
 from advisor.model.rules import Reply, RuleSpec
 
-Names = Annotated[tuple[str, ...], Items]
+Names = tuple[str, ...]
 CaseRow = dict[str, bool | int | float | str | None]
-Rows = Annotated[tuple[CaseRow, ...], Items]
+Rows = tuple[CaseRow, ...]
 
 #: The scope of a case's facts, unless it gives one.
 DEFAULT_SCOPE: Mapping[Level, Scope] = {
@@ -53,27 +53,27 @@ DEFAULT_SCOPE: Mapping[Level, Scope] = {
 NEAR = 0.2
 
 
-class Expect(Strict):
+class Expect(Strict, frozen=True, kw_only=True):
     outcome: Literal["fired", "quiet", "not_evaluated", "overruled"]
     severity: Severity | None = None
     answer: Reply | Literal["none"] | None = None
     missing: Names | None = None
 
 
-class Case(Strict):
+class Case(Strict, frozen=True, kw_only=True):
     name: str
-    facts: dict[str, bool | int | float | str] = Field(default_factory=dict)
+    facts: dict[str, bool | int | float | str] = field(default_factory=dict)
     scope: Scope | None = None
     symptoms: Names = ()
     causes: Names = ()
     unknown: Names = ()
-    entities: dict[str, Rows] = Field(default_factory=dict)
+    entities: dict[str, Rows] = field(default_factory=dict)
     expect: Expect
 
 
-class CaseFile(Strict):
+class CaseFile(Strict, frozen=True, kw_only=True):
     rule: str
-    cases: Annotated[tuple[Case, ...], Items, Field(min_length=1)]
+    cases: Annotated[tuple[Case, ...], Constraint(min_length=1)]
 
 
 class CaseResult(Struct, frozen=True):
@@ -182,10 +182,10 @@ def _strays(case: Case, rule: CompiledRule, used: set[str]) -> Iterator[tuple[tu
         if name not in used:
             yield ("facts", name), f"the rule does not use the fact {name}; correct the name"
     asked = {s.cause for s in rule.states()}
-    for field in ("symptoms", "causes", "unknown"):
-        for i, name in enumerate(getattr(case, field)):
+    for key in ("symptoms", "causes", "unknown"):
+        for i, name in enumerate(getattr(case, key)):
             if name not in asked:
-                yield (field, i), f"the rule does not ask for {name}; correct the name"
+                yield (key, i), f"the rule does not ask for {name}; correct the name"
     for entity in case.entities:
         if entity not in {j.entity for j in rule.joins}:
             yield ("entities", entity), f"the rule does not join {entity}; correct the name"
@@ -280,7 +280,7 @@ _FORMATS = {
 }
 
 
-class NewRule(File):
+class NewRule(File, frozen=True, kw_only=True):
     """The file `new_rule.yaml`: the texts of a rule and of its cases."""
 
     rule: Text

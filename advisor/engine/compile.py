@@ -11,7 +11,7 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain, islice
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,7 +33,7 @@ from advisor.knowledge.yaml_files import Loc, Problem
 from advisor.model.facts import Level, of_job
 from advisor.model.findings import Threshold
 from advisor.model.operands import Comparison
-from advisor.model.rules import CauseCondition, FactCondition, Join, RuleSpec, SymptomCondition
+from advisor.model.rules import AnyCondition, CauseCondition, FactCondition, Join, RuleSpec, SymptomCondition
 
 #: "here": this scope or wider; "within": this scope or narrower; "overlap": either way; "anywhere".
 View = Literal["here", "within", "overlap", "anywhere"]
@@ -261,14 +261,14 @@ def references(rule: RuleSpec) -> Iterator[tuple[Loc, str, Literal["symptom", "c
             yield ("then", key, i, "cause"), other.cause, "cause"
 
 
-def conditions(rule: RuleSpec) -> Iterator[tuple[Loc, FactCondition | SymptomCondition | CauseCondition]]:
+def conditions(rule: RuleSpec) -> Iterator[tuple[Loc, AnyCondition]]:
     """Every condition of `when` and `unless` with its place in the file."""
     for b, branch in enumerate(rule.when.branches):
         start: tuple[int | str, ...] = ("when", "all") if rule.when.any is None else ("when", "any", b, "all")
         for c, item in enumerate(branch):
-            yield (*start, c), item
+            yield (*start, c), cast(AnyCondition, item)
     for g, guard in enumerate(rule.unless):
-        yield ("unless", g), guard
+        yield ("unless", g), cast(AnyCondition, guard)
 
 
 def _strata(

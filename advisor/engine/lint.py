@@ -47,7 +47,7 @@ def lint(rules: RuleSet, known: Catalogues) -> list[Problem]:
 def check_rules(known: Catalogues, *directories: Path) -> RuleSet:
     """Load and lint; one RuleError with the problems of both. While a file does not load, the names that it
     may define are not reported as unknown, and its own names are checked as far as it can be read."""
-    rules, problems = read_rules(directories)
+    rules, problems = read_rules(directories, trusted=False)
     if not problems:
         refuse(lint(rules, known))
         return rules

@@ -87,7 +87,7 @@ def models_in(item: object, loc: Loc = ()) -> Iterator[tuple[Loc, Strict]]:
     """A part of a rule and everything inside it that has keys of its own, each with its place."""
     if isinstance(item, Strict):
         yield loc, item
-        for name in type(item).model_fields:
+        for name in item.__struct_fields__:
             if isinstance(value := getattr(item, name), Strict | tuple):
                 yield from models_in(value, (*loc, name))
     elif isinstance(item, tuple):

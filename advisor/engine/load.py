@@ -12,11 +12,10 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
-from advisor.engine.parse import MOST_OF_A_FILE, validate
 from advisor.errors import InputError, RuleError, near
 from advisor.knowledge.files import nsys_rules
 from advisor.knowledge.package_data import CASES_SUFFIX, data_dir, is_built, names, plain
-from advisor.knowledge.yaml_files import Loc, Problem, Source, read
+from advisor.knowledge.yaml_files import MOST_OF_A_FILE, Loc, Problem, Source, read
 from advisor.model.facts import Subject
 from advisor.model.numbers import amount
 from advisor.model.rules import RuleSpec
@@ -117,7 +116,7 @@ def load_rule(name: str, *directories: Path) -> RuleSpec:
     places, name = directories or (builtin_dir(),), name.strip()
     path = _file_of(nsys_rules().get(name.lower(), name), places)
     if path is not None:
-        rule = _rule_of(source := read(path))
+        rule = _rule_of(source := _source(path))
         refuse(source.problems)
         assert rule is not None
         return rule
@@ -145,13 +144,14 @@ def _cause_in(path: Path) -> str | None:
     return None if found is None else found[1]
 
 
-def read_rules(directories: Sequence[Path]) -> tuple[RuleSet, list[Problem]]:
-    """The readable rules, and the problems of the rest."""
+def read_rules(directories: Sequence[Path], *, trusted: bool = True) -> tuple[RuleSet, list[Problem]]:
+    """The readable rules, and the problems of the rest. Rules that come with the package are `trusted` unless
+    they are to be checked."""
     rules: dict[str, RuleSpec] = {}
     sources: dict[str, Source] = {}
     problems: list[Problem] = []
     for directory in directories:
-        found, wrong = _read_folder(directory)
+        found, wrong = _read_folder(directory, trusted)
         problems.extend(wrong)
         here: dict[str, str] = {}
         for source in found:
@@ -177,7 +177,7 @@ def read_rules(directories: Sequence[Path]) -> tuple[RuleSet, list[Problem]]:
     return RuleSet(tuple(rules.values()), sources), problems
 
 
-def _read_folder(directory: Path) -> tuple[list[Source], list[Problem]]:
+def _read_folder(directory: Path, trusted: bool) -> tuple[list[Source], list[Problem]]:
     """Every file of rules below the folder, and what is wrong with the folder."""
     if not directory.is_dir():
         what = "not a directory; name the one that holds the rules"
@@ -185,9 +185,8 @@ def _read_folder(directory: Path) -> tuple[list[Source], list[Problem]]:
         return [], [Problem(str(directory), 0, what)]
     if not os.access(directory, os.R_OK | os.X_OK):
         return [], [Problem(str(directory), 0, "permission denied; make it readable: chmod u+rx FOLDER")]
-    if directory == data_dir("rules") and is_built():
-        known = names("rules")
-        return [Source(str(directory / name), data=plain("rules", name)) for name in known], []
+    if trusted and directory == data_dir("rules") and is_built():
+        return [_source(directory / name) for name in names("rules")], []
     files = _files(directory)
     if (size := sum(p.stat().st_size for p in files if p.is_file())) > MOST_RULES_BYTES:
         what = f"holds {-(-size >> 20)} MB of rules, at most {MOST_RULES_BYTES >> 20}; name a folder of fewer"
@@ -199,9 +198,23 @@ def _read_folder(directory: Path) -> tuple[list[Source], list[Problem]]:
     return [read(path) for path in files], misnamed
 
 
+def _source(path: Path) -> Source:
+    """A file of rules; one of our own as it was parsed when the package was built."""
+    ours = data_dir("rules")
+    if is_built() and path.is_relative_to(ours):
+        data = plain("rules", path.relative_to(ours).as_posix())
+        return Source(str(path), data=data, known_right=True)
+    return read(path)
+
+
 def _rule_of(source: Source) -> RuleSpec | None:
     """The rule in a file; None with the reasons added to its problems."""
-    rule = validate(source, RuleSpec)
+    if source.known_right:
+        rule: RuleSpec | None = RuleSpec.from_data(source.data)
+    else:
+        from advisor.engine.parse import validate
+
+        rule = validate(source, RuleSpec)
     source.data = None
     path = Path(source.path)
     if rule is not None and rule.code != path.stem:

@@ -7,16 +7,15 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from msgspec import ValidationError as WrongType
+from pydantic import BaseModel, ValidationError
 
 from advisor.errors import near
-from advisor.knowledge.yaml_files import MAX_DEPTH, Loc, Problem, Source
-from advisor.model.records import FileModel
+from advisor.knowledge.yaml_files import MAX_DEPTH, MOST_OF_A_FILE, Loc, Problem, Source
+from advisor.model.file_content import FileContent
+from advisor.model.file_schema import schema_model
 
-M = TypeVar("M", bound=FileModel)
-
-#: Number of problems listed for one file: the first have to be fixed before others are read.
-MOST_OF_A_FILE = 50
+M = TypeVar("M", bound=FileContent)
 
 
 def validate(source: Source, model: type[M]) -> M | None:
@@ -24,10 +23,13 @@ def validate(source: Source, model: type[M]) -> M | None:
     if source.problems:
         return None
     try:
-        return model.model_validate(source.data)
+        schema_model(model).model_validate(source.data)
+        return model.from_data(source.data)
     except ValidationError as exc:
-        source.problems.extend(_explain(exc, source, model))
-        return None
+        source.problems.extend(_explain(exc, source, schema_model(model)))
+    except WrongType as exc:
+        source.problems.append(source.problem((), str(exc)))
+    return None
 
 
 #: Substitutes for keys that are missing or wrong, so that the names in the rest can be checked.
@@ -69,7 +71,8 @@ def draft(source: Source, model: type[M]) -> M | None:
     """Data refused by `validate` without its mistakes, to judge names only; None if too little is left."""
     for _ in range(MAX_DEPTH):
         try:
-            return model.model_validate(source.data)
+            schema_model(model).model_validate(source.data)
+            return model.from_data(source.data)
         except ValidationError as exc:
             if not all(_left_out(source.data, e) for e in exc.errors(include_url=False)):
                 return None
@@ -114,7 +117,7 @@ _FAULTS = {
 }
 
 
-def _explain(exc: ValidationError, source: Source, model: type[FileModel]) -> Iterator[Problem]:
+def _explain(exc: ValidationError, source: Source, model: type[BaseModel]) -> Iterator[Problem]:
     """Pydantic's errors in the project's words, one a place."""
     found = exc.errors(include_url=False)
     # Looking up lines in the whole file takes long for thousands of problems; the rest is only counted.
@@ -151,7 +154,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _keys(model: type[FileModel], seen: set[type[FileModel]] | None = None) -> set[str]:
+def _keys(model: type[BaseModel], seen: set[type[BaseModel]] | None = None) -> set[str]:
     """Every key that may appear anywhere in the model, for "did you mean"."""
     seen = set() if seen is None else seen
     if model in seen:
@@ -161,7 +164,7 @@ def _keys(model: type[FileModel], seen: set[type[FileModel]] | None = None) -> s
     for name, field in model.model_fields.items():
         found.add(field.alias or name)
         for inner in _types(field.annotation):
-            if issubclass(inner, FileModel):
+            if issubclass(inner, BaseModel):
                 found |= _keys(inner, seen)
             elif is_dataclass(inner):
                 found.update(f.name for f in fields(inner))

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from advisor.engine.load import RuleSet
-from advisor.engine.parse import MOST_OF_A_FILE
 from advisor.errors import RuleError, near
+from advisor.knowledge.yaml_files import MOST_OF_A_FILE
 from advisor.model.facts import Value
 from advisor.model.findings import Threshold
 from advisor.model.gain import whole

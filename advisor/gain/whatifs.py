@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from msgspec import Struct
-from pydantic import Field
+from msgspec import Struct, field, to_builtins
 
 from advisor.errors import InputError, near
 from advisor.knowledge.files import shipped
 from advisor.knowledge.shapes import Data, File, Text
+from advisor.model.file_content import Constraint
 from advisor.numerals import finite, read_float
 
 Value = float | str
@@ -22,16 +22,16 @@ _UNBOUNDED = 1e15
 SEE_LISTS = "see 'advisor whatif --list' and 'advisor rules list'"
 
 
-class Constant(Data):
+class Constant(Data, frozen=True, kw_only=True):
     """A number that no capture contains; times in ns."""
 
-    value: float = Field(ge=0)
+    value: Annotated[float, Constraint(ge=0)]
     unit: Literal["ns", "ratio", "count", "bytes"]
     meaning: Text
     origin: Text
 
 
-class Param(Data):
+class Param(Data, frozen=True, kw_only=True):
     """A parameter: a number from `least` to `most`, or one of `choices`; `always`: shown even at its
     default."""
 
@@ -44,7 +44,11 @@ class Param(Data):
     always: bool = False
 
 
-class WhatIf(Data):
+#: Fields of a what-if that are in no document.
+_FOR_REPLAYS = ("keeps_work", "shortens", "certain", "takes_host_code")
+
+
+class WhatIf(Data, frozen=True, kw_only=True):
     """What a fix changes in the replay, and its assumptions; `once`: a second one in the same question,
     with whatever parameters, would scale the same times again.
 
@@ -52,8 +56,7 @@ class WhatIf(Data):
     `feature`: what the GPU must support (knowledge/gpus.yaml); `instead_of`: offered only if that what-if
     has no estimate. `perhaps_traced` is printed if an untraced step may be about as short as the GPU's
     own time, `why_more` if the fix gains more than the time of its cause. `assumptions_for` hold for one
-    choice of a parameter. `keeps_work`, `shortens`, `certain` and `takes_host_code` are for replays, and in
-    no document."""
+    choice of a parameter. `keeps_work`, `shortens`, `certain` and `takes_host_code` are for replays."""
 
     title: Text
     option: Text | None = None
@@ -62,19 +65,24 @@ class WhatIf(Data):
     instead_of: str | None = None
     measure: Literal["latency", "throughput"]
     once: bool = False
-    keeps_work: Annotated[bool, Field(exclude=True)] = False
-    shortens: Annotated[bool, Field(exclude=True)] = False
-    certain: Annotated[bool, Field(exclude=True)] = False
-    takes_host_code: Annotated[bool, Field(exclude=True)] = False
+    keeps_work: bool = False
+    shortens: bool = False
+    certain: bool = False
+    takes_host_code: bool = False
     params: dict[str, Param]
     changes: Text
     perhaps_traced: Text | None = None
     why_more: Text | None = None
-    assumptions: list[Text] = Field(min_length=1)
-    assumptions_for: dict[str, list[Text]] = Field(default_factory=dict)
+    assumptions: Annotated[list[Text], Constraint(min_length=1)]
+    assumptions_for: dict[str, list[Text]] = field(default_factory=dict)
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """It as documents show it."""
+        return {k: v for k, v in to_builtins(self).items() if k not in _FOR_REPLAYS}
 
 
-class WhatIfFile(File):
+class WhatIfFile(File, frozen=True, kw_only=True):
     constants: dict[str, Constant]
     whatifs: dict[str, WhatIf]
     no_estimate: dict[str, Text]

@@ -12,7 +12,7 @@ from pathlib import PurePath
 from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field
+from msgspec import field
 
 from advisor.errors import InputError
 from advisor.knowledge.files import shipped
@@ -31,6 +31,7 @@ from advisor.knowledge.shapes import (
     Text,
 )
 from advisor.model.capture import Device
+from advisor.model.file_content import Constraint
 from advisor.model.gain import Option
 from advisor.model.kernel_labels import kernel_label
 from advisor.model.numbers import percent
@@ -253,30 +254,30 @@ def _fitting(data: EngineData, action_key: str, program: Program, version: str |
 
 Kind = Literal["ranges", "operators", "modules", "kernels", "families", "command", "structure"]
 Feature = Literal["named_phases", "decode_attention", "few_tokens", "names", "launches", "framework"]
-Share = Annotated[float, Field(ge=0, le=1)]
+Share = Annotated[float, Constraint(ge=0, le=1)]
 LayerPart = Literal["attention", "ffn"]
 #: Minimum and maximum, both inclusive; None is unbounded.
 Bounds = tuple[float | None, float | None]
 
 
-class Evidence(Data):
+class Evidence(Data, frozen=True, kw_only=True):
     """Evidence in a capture for a workload, or against it."""
 
     kind: Kind
-    weight: float = Field(ge=-10, le=10)
+    weight: Annotated[float, Constraint(ge=-10, le=10)]
     match: Searched | None = None
     families: tuple[Family, ...] = ()
     share: Share = 0.0
-    where: dict[Feature, Bounds] = Field(default_factory=dict)
+    where: dict[Feature, Bounds] = field(default_factory=dict)
 
 
-class Workload(Data):
+class Workload(Data, frozen=True, kw_only=True):
     name: Text
     contains_others: bool = False
-    evidence: tuple[Evidence, ...] = Field(min_length=1)
+    evidence: Annotated[tuple[Evidence, ...], Constraint(min_length=1)]
 
 
-class Framework(Data):
+class Framework(Data, frozen=True, kw_only=True):
     name: Text
     kernels: Searched = Patterns(())
     ranges: Searched = Patterns(())
@@ -286,14 +287,14 @@ class Framework(Data):
 Processor = Literal["accelerator", "gpu", "cpu"]
 
 
-class WorkloadFile(File):
+class WorkloadFile(File, frozen=True, kw_only=True):
     """`least` and `decisive` are sums of weights; see the head of the file."""
 
-    least: float = Field(gt=0)
-    decisive: float = Field(gt=0)
+    least: Annotated[float, Constraint(gt=0)]
+    decisive: Annotated[float, Constraint(gt=0)]
     frameworks: tuple[Framework, ...]
     processors: dict[Processor, Pattern]
-    workloads: tuple[Workload, ...] = Field(min_length=1)
+    workloads: Annotated[tuple[Workload, ...], Constraint(min_length=1)]
     layers: Pattern
     parts: dict[LayerPart, Pattern]
 

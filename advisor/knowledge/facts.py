@@ -13,14 +13,14 @@ from pathlib import PurePath
 from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple
 
-from msgspec import Struct
-from pydantic import Field
+from msgspec import Struct, field
 
 from advisor.errors import AdvisorError
 from advisor.knowledge.files import shipped
 from advisor.knowledge.package_data import names
 from advisor.knowledge.shapes import Data, File, Name, Text
 from advisor.model.facts import Level, Unit
+from advisor.model.file_content import Constraint
 from advisor.model.parts import PARTS
 
 #: How a fact combines over a job of ranks: it keeps a value for each, the job has their median as well,
@@ -28,7 +28,7 @@ from advisor.model.parts import PARTS
 OverRanks = Literal["each", "median", "joint"]
 
 
-class Need(Data):
+class Need(Data, frozen=True, kw_only=True):
     """Something that a fact needs besides its tables and columns.
 
     `met` is the name of the predicate that looks for it in the analysis of one device, with `argument` if it
@@ -84,12 +84,12 @@ ColumnsByTable = dict[Name, tuple[Name, ...]]
 Columns = Name | ColumnsByTable | tuple[Name | ColumnsByTable, ...]
 
 
-class FactLine(Data):
+class FactLine(Data, frozen=True, kw_only=True):
     """See `FactSpec`; what it leaves out is as in its group. The entry ``NAME_per_*`` is two facts, a count
     by step and one by 100 kernels, and its meaning says what is counted."""
 
     unit: Unit
-    meaning: Annotated[str, Field(min_length=10)]
+    meaning: Annotated[str, Constraint(min_length=10)]
     formula: Text | None = None
     tables: tuple[Name, ...] | None = None
     columns: Columns | None = None
@@ -99,21 +99,21 @@ class FactLine(Data):
     over_ranks: OverRanks | None = None
 
 
-class FactGroup(Data):
+class FactGroup(Data, frozen=True, kw_only=True):
     """Facts of one scope and one option, and what they have in common."""
 
     scope: Level
     flag: str = ""
     tables: tuple[Name, ...] = ()
-    columns: Columns = Field(default_factory=dict)
+    columns: Columns = field(default_factory=dict)
     needs: tuple[Name | Need, ...] = ()
     supply: Text | None = None
     windowed: bool = True
     over_ranks: OverRanks = "each"
-    facts: dict[Annotated[str, Field(pattern=r"^[a-z]+\.[a-z0-9_]+(_per_\*)?$")], FactLine]
+    facts: dict[Annotated[str, Constraint(pattern=r"^[a-z]+\.[a-z0-9_]+(_per_\*)?$")], FactLine]
 
 
-class FactFile(File):
+class FactFile(File, frozen=True, kw_only=True):
     """Needs and columns that several facts have in common have a name: in ``shared.yaml`` for all files.
 
     Only ``shared.yaml`` has `supplies`: all that `flag` and `supply` may be, with what is said of a recording
@@ -121,12 +121,12 @@ class FactFile(File):
     some tables (`words`) and columns of samples (`measures`).
     """
 
-    supplies: dict[Text, Text] = Field(default_factory=dict)
-    fills: dict[Name, Text] = Field(default_factory=dict)
-    words: dict[Name, Text] = Field(default_factory=dict)
-    measures: dict[Name, Text] = Field(default_factory=dict)
-    needs: dict[Name, Need] = Field(default_factory=dict)
-    columns: dict[Name, Columns] = Field(default_factory=dict)
+    supplies: dict[Text, Text] = field(default_factory=dict)
+    fills: dict[Name, Text] = field(default_factory=dict)
+    words: dict[Name, Text] = field(default_factory=dict)
+    measures: dict[Name, Text] = field(default_factory=dict)
+    needs: dict[Name, Need] = field(default_factory=dict)
+    columns: dict[Name, Columns] = field(default_factory=dict)
     groups: tuple[FactGroup, ...] = ()
 
 
@@ -271,14 +271,14 @@ def files() -> tuple[str, ...]:
 # --- tables.yaml ---------------------------------------------------------------------------------
 
 
-class EvidenceTable(Data):
+class EvidenceTable(Data, frozen=True, kw_only=True):
     """A table that a finding may show: its title, and its columns with their units (``share:ratio``)."""
 
     title: Text
     columns: tuple[Text, ...]
 
 
-class JoinedTable(Data):
+class JoinedTable(Data, frozen=True, kw_only=True):
     """A table of rows that rules may join: the level of a row and its typed fields."""
 
     scope: Level
@@ -286,7 +286,7 @@ class JoinedTable(Data):
     fields: dict[Name, Literal["int", "float", "str"]]
 
 
-class TableFile(File):
+class TableFile(File, frozen=True, kw_only=True):
     evidence: dict[str, EvidenceTable]
     joined: dict[Name, JoinedTable]
 

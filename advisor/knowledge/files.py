@@ -8,17 +8,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
-from pydantic import ValidationError
+import msgspec
+from msgspec.structs import asdict
 
 from advisor.errors import AdvisorError
 from advisor.knowledge.kernel_names import Patterns, function_name, words
-from advisor.knowledge.package_data import data_dir, is_built, parsed, plain
+from advisor.knowledge.package_data import data_dir, plain
 from advisor.knowledge.shapes import (
-    BUILT,
     CallSiteFile,
     CaptureKnowledge,
     Data,
@@ -41,26 +40,12 @@ _R = TypeVar("_R")
 # --- files ---------------------------------------------------------------------------------------
 
 
-def load(path: Path, model: type[_T]) -> _T:
-    """One knowledge file, checked against its model; the error has a line for each fault."""
-    return _checked(parsed(path), path, model)
-
-
-def shipped(name: str, model: type[_T]) -> _T:
-    """One of our own knowledge files."""
-    context = BUILT if is_built() else None
-    return _checked(plain("knowledge", name), data_dir("knowledge") / name, model, context)
-
-
-def _checked(data: Any, path: Path, model: type[_T], context: str | None = None) -> _T:
+def shipped(name: str, content: type[_T]) -> _T:
+    """One of our own knowledge files, which tests have checked."""
     try:
-        return model.model_validate(data, context=context)
-    except ValidationError as fault:
-        lines = []
-        for error in fault.errors():
-            place = "".join(f"{part}: " for part in (".".join(map(str, error["loc"])),) if part)
-            lines.append(f"{path}: {place}{error['msg'].removeprefix('Value error, ')}")
-        raise AdvisorError("\n".join(lines)) from fault
+        return content.from_data(plain("knowledge", name))
+    except msgspec.ValidationError as fault:
+        raise AdvisorError(f"{data_dir('knowledge') / name}: {fault}") from fault
 
 
 # --- kernel names --------------------------------------------------------------------------------
@@ -105,7 +90,7 @@ class KernelFamilies:
         #: True for a name that kernels of all kinds share.
         self.is_nameless = Patterns(n.match for n in data.nameless)
         self._frameworks = Patterns(data.frameworks)
-        self._traits = [t.set.model_dump(exclude_none=True) for t in data.traits]
+        self._traits = [{k: v for k, v in asdict(t.set).items() if v is not None} for t in data.traits]
         self._trait_names = Patterns(t.match for t in data.traits)
         self._known: dict[str, KernelFamily] = {}
 

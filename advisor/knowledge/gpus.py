@@ -6,35 +6,36 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from msgspec import field
 
 from advisor.knowledge.files import shipped
 from advisor.knowledge.shapes import Data, File, Name, Pattern, Precision, Searched, Text
 from advisor.model.capture import Device
+from advisor.model.file_content import Constraint
 
 
-class GpuSpec(Data):
+class GpuSpec(Data, frozen=True, kw_only=True):
     """Peaks of one GPU as its vendor states them, dense; None if not known for certain."""
 
     name: Text
     match: Searched
     name_is_shared: bool = False
     source: Text
-    sm: int | None = Field(default=None, ge=60, le=130)  # None for other vendors than NVIDIA
-    dram_gb_per_s: float = Field(ge=100, le=50_000)
-    sm_count: int | None = Field(default=None, ge=10, le=400)
-    memory_gb: int | None = Field(default=None, ge=4, le=1_000)
-    tensor_tflops: dict[Precision, float] = Field(default_factory=dict)
-    fp32_tflops: float | None = Field(default=None, ge=1, le=200)
-    clock_mhz: int | None = Field(default=None, ge=500, le=4_000)
-    l2_mib: float | None = Field(default=None, ge=2, le=500)
-    tdp_w: int | None = Field(default=None, ge=10, le=3_000)
-    nvlink_gb_per_s: float | None = Field(default=None, ge=50, le=8_000)
+    sm: Annotated[int, Constraint(ge=60, le=130)] | None = None  # None for other vendors than NVIDIA
+    dram_gb_per_s: Annotated[float, Constraint(ge=100, le=50_000)]
+    sm_count: Annotated[int, Constraint(ge=10, le=400)] | None = None
+    memory_gb: Annotated[int, Constraint(ge=4, le=1_000)] | None = None
+    tensor_tflops: dict[Precision, float] = field(default_factory=dict)
+    fp32_tflops: Annotated[float, Constraint(ge=1, le=200)] | None = None
+    clock_mhz: Annotated[int, Constraint(ge=500, le=4_000)] | None = None
+    l2_mib: Annotated[float, Constraint(ge=2, le=500)] | None = None
+    tdp_w: Annotated[int, Constraint(ge=10, le=3_000)] | None = None
+    nvlink_gb_per_s: Annotated[float, Constraint(ge=50, le=8_000)] | None = None
     links: Literal["none", "bridge"] | None = None
-    pcie_generation: int | None = Field(default=None, ge=3, le=6)
-    htod_gb_per_s: float | None = Field(default=None, ge=5, le=500)
+    pcie_generation: Annotated[int, Constraint(ge=3, le=6)] | None = None
+    htod_gb_per_s: Annotated[float, Constraint(ge=5, le=500)] | None = None
 
     @property
     def dram_bytes_per_s(self) -> float:
@@ -54,14 +55,14 @@ class GpuSpec(Data):
         return None if value is None else value * 1e12
 
 
-class Generations(Data):
+class Generations(Data, frozen=True, kw_only=True):
     """Compute capabilities, both ends included."""
 
     since: float
     until: float = 1e3
 
 
-class GpuFeature(Data):
+class GpuFeature(Data, frozen=True, kw_only=True):
     """The GPUs with a feature, by vendor (none of one not named). `words`: how texts refer to it."""
 
     nvidia: Generations | None = None
@@ -70,9 +71,9 @@ class GpuFeature(Data):
     source: Text
 
 
-class GpuFile(File):
+class GpuFile(File, frozen=True, kw_only=True):
     features: dict[Name, GpuFeature]
-    gpus: list[GpuSpec] = Field(min_length=1)
+    gpus: Annotated[list[GpuSpec], Constraint(min_length=1)]
 
 
 #: GPUs of AMD, by name.

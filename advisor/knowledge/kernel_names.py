@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
+from advisor.model.file_content import OwnType
 from advisor.numerals import read_int
 
 _ANONYMOUS = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\(anonymous\)|_GLOBAL__N_\w{0,200})::")
@@ -153,8 +154,16 @@ def search(pattern: str, text: str) -> re.Match[str] | None:
     return re.search(pattern, text[:LONGEST])
 
 
-class Patterns:
+class Patterns(OwnType):
     """Patterns in order, each compiled when it is first tried, in the place of ``{}`` of `around`."""
+
+    @classmethod
+    def of_data(cls, data: Any) -> Patterns:
+        """Of a text or a list of texts."""
+        texts = [data] if isinstance(data, str) else data
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise ValueError("expected a pattern or a list of patterns")
+        return cls(texts)
 
     def __init__(self, texts: Iterable[str], around: str = "{}") -> None:
         self.texts = tuple(texts)

@@ -7,32 +7,33 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import PurePath
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from pydantic import Field
+from msgspec import field
 
 from advisor.knowledge.files import shipped
 from advisor.knowledge.shapes import Data, File, Key, Text
+from advisor.model.file_content import Constraint
 
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
 _PYTHON = re.compile(r"python[\d.]*")
 
 
-class Launcher(Data):
+class Launcher(Data, frozen=True, kw_only=True):
     """How the command line of a launcher is read, and the line to use instead of recording it as it is."""
 
-    match: list[Text] = Field(min_length=1)
-    flags: list[Text] = Field(default_factory=list)
-    two: list[Text] = Field(default_factory=list)
+    match: Annotated[list[Text], Constraint(min_length=1)]
+    flags: list[Text] = field(default_factory=list)
+    two: list[Text] = field(default_factory=list)
     words: bool = False
-    operands: int = Field(default=0, ge=0)
+    operands: Annotated[int, Constraint(ge=0)] = 0
     dashes: bool = False
     assignments: bool = False
     use: Text | None = None
     also: Text | None = None
 
 
-class Client(Launcher):
+class Client(Launcher, frozen=True, kw_only=True):
     """A launcher that asks another process to start the program; `quoted`: that process is a shell."""
 
     use: Text
@@ -43,7 +44,7 @@ class Client(Launcher):
     quoted: bool = False
 
 
-class LauncherFile(File):
+class LauncherFile(File, frozen=True, kw_only=True):
     clients: list[Client]
     wrappers: list[Launcher]
     scripts: list[Launcher]

@@ -5,22 +5,21 @@ from __future__ import annotations
 from functools import cache
 from typing import Annotated
 
-from pydantic import Field
-
 from advisor.knowledge.files import shipped
 from advisor.knowledge.shapes import Data, File, Text
+from advisor.model.file_content import Constraint
 
-_Layers = Annotated[int, Field(ge=1, le=1_000)]
+_Layers = Annotated[int, Constraint(ge=1, le=1_000)]
 
 
-class Floor(Data):
+class Floor(Data, frozen=True, kw_only=True):
     """Models of `parameters` and more have `layers` or more."""
 
-    parameters: float = Field(ge=1e6)
+    parameters: Annotated[float, Constraint(ge=1e6)]
     layers: _Layers
 
 
-class LayerFile(File):
+class LayerFile(File, frozen=True, kw_only=True):
     source: Text
     named: dict[Text, dict[Text, _Layers]]
     by_parameters: list[Floor]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, ValidationInfo
+from msgspec import field
 
 from advisor.knowledge.kernel_names import Patterns
+from advisor.model.file_content import Constraint, FileContent
 from advisor.model.gain import Option
-from advisor.model.operands import Items
-from advisor.model.records import FileModel
 from advisor.model.rules import FactCondition
 from advisor.numerals import read_int
 
@@ -51,45 +50,41 @@ Transfer = Literal["fetch", "send", "complete", "receiving", "sending"]
 MarkerKind = Literal["embedding", "sampling", "loss", "optimizer"]
 
 
-#: The context of data that the package was built with, whose patterns were checked then.
-BUILT = "built"
-
-
-def _compile(text: str, info: ValidationInfo) -> str:
+def _compiles(text: str) -> str:
     try:
-        if info.context != BUILT:
-            re.compile(text)
+        re.compile(text)
     except re.error as fault:
         raise ValueError(f"bad pattern {text!r}: {fault}") from fault
     return text
 
 
-def _searched(texts: Any, info: ValidationInfo) -> Patterns:
-    return Patterns(_compile(text, info) for text in ((texts,) if isinstance(texts, str) else texts))
+def _all_compile(patterns: Patterns) -> Patterns:
+    for text in patterns.texts:
+        _compiles(text)
+    return patterns
 
 
-Pattern = Annotated[str, AfterValidator(_compile)]
+#: A regular expression.
+Pattern = Annotated[str, Constraint(check=_compiles)]
 #: A pattern or a list of them, as they are searched for.
-Searched = Annotated[Patterns, PlainValidator(_searched)]
-Text = Annotated[str, Field(min_length=1)]
-Key = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
-Name = Annotated[str, Field(pattern=r"^[a-z0-9]+(_[a-z0-9]+)*$")]
+Searched = Annotated[Patterns, Constraint(check=_all_compile)]
+Text = Annotated[str, Constraint(min_length=1)]
+Key = Annotated[str, Constraint(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
+Name = Annotated[str, Constraint(pattern=r"^[a-z0-9]+(_[a-z0-9]+)*$")]
 
 
-class Data(FileModel):
+class Data(FileContent, frozen=True, kw_only=True):
     """The content of a file of `knowledge/`."""
 
-    model_config = ConfigDict(allow_inf_nan=False)
 
-
-class File(Data):
-    schema_: Literal[1] = Field(alias="schema")
+class File(Data, frozen=True, kw_only=True):
+    schema_: Literal[1] = field(name="schema")
 
 
 # --- kernel_families.yaml ------------------------------------------------------------------------
 
 
-class KernelEntry(Data):
+class KernelEntry(Data, frozen=True, kw_only=True):
     match: tuple[Pattern, ...] = ()
     words: tuple[Pattern, ...] = ()
     family: Family
@@ -98,7 +93,7 @@ class KernelEntry(Data):
     engine: KernelSource | None = None
 
 
-class NamelessEntry(Data):
+class NamelessEntry(Data, frozen=True, kw_only=True):
     """Limits of the resources of a launch: registers a thread, bytes of shared memory a block, ns."""
 
     match: Pattern
@@ -119,8 +114,8 @@ class NamelessEntry(Data):
         )
 
 
-class Traits(Data):
-    arch: Annotated[str, Field(pattern=r"^sm(\d+|\{1\})$")] | None = None
+class Traits(Data, frozen=True, kw_only=True):
+    arch: Annotated[str, Constraint(pattern=r"^sm(\d+|\{1\})$")] | None = None
     precision: Precision | None = None
     simt_fp32: Literal[True] | None = None
     skinny: Literal[True] | None = None
@@ -134,32 +129,32 @@ class Traits(Data):
     splits: Literal[True] | None = None
 
 
-class TraitEntry(Data):
+class TraitEntry(Data, frozen=True, kw_only=True):
     match: Pattern
     set: Traits
 
 
-class KernelFile(File):
+class KernelFile(File, frozen=True, kw_only=True):
     fusions: dict[Text, dict[Literal["apart", "fused"], list[Pattern]]]
     carriers: list[Pattern]
     frameworks: list[Pattern]
     nameless: list[NamelessEntry]
-    kernels: list[KernelEntry] = Field(min_length=1)
+    kernels: Annotated[list[KernelEntry], Constraint(min_length=1)]
     traits: list[TraitEntry]
 
 
 # --- step_ranges.yaml ----------------------------------------------------------------------------
 
 
-class StepEntry(Data):
+class StepEntry(Data, frozen=True, kw_only=True):
     match: Pattern
     kind: Literal["pass", "loop"]
     phase: Phase | Literal["from_groups"] | None = None
     engine: Text | None = None
 
 
-class StepFile(File):
-    steps: list[StepEntry] = Field(min_length=1)
+class StepFile(File, frozen=True, kw_only=True):
+    steps: Annotated[list[StepEntry], Constraint(min_length=1)]
     roles: dict[Role, list[Pattern]]
     speculation: dict[Literal["draft", "verify", "forward"], list[Pattern]]
     transfers: dict[Transfer, list[Pattern]]
@@ -175,19 +170,19 @@ class StepFile(File):
 FrameKind = Literal["application", "framework", "library", "below"]
 
 
-class Frames(Data):
+class Frames(Data, frozen=True, kw_only=True):
     """Frames of a backtrace, by patterns of the module's path and of the symbol."""
 
     modules: Searched
     symbols: Searched
 
 
-class CallSiteFile(File):
+class CallSiteFile(File, frozen=True, kw_only=True):
     """`is_operation` is true for a range that a library puts around every operation."""
 
     below: Frames
     framework: Frames
-    is_operation: Searched = Field(alias="operation_ranges")
+    is_operation: Searched = field(name="operation_ranges")
 
     def frame(self, name: str, module: str) -> FrameKind:
         """What a frame is; `name` is the function's without arguments, empty if not resolved.
@@ -203,17 +198,17 @@ class CallSiteFile(File):
 # --- engines/*.yaml, actions.yaml ----------------------------------------------------------------
 
 
-class Sign(Data):
+class Sign(Data, frozen=True, kw_only=True):
     """Evidence of an engine in a capture, with its weight."""
 
     match: Searched
-    weight: float = Field(gt=0, le=20)
+    weight: Annotated[float, Constraint(gt=0, le=20)]
 
 
-class Recognise(Data):
-    kernels: list[Sign] = Field(default_factory=list)
-    ranges: list[Sign] = Field(default_factory=list)
-    commands: list[Sign] = Field(default_factory=list)
+class Recognise(Data, frozen=True, kw_only=True):
+    kernels: list[Sign] = field(default_factory=list)
+    ranges: list[Sign] = field(default_factory=list)
+    commands: list[Sign] = field(default_factory=list)
     image: Pattern | None = None  # a container whose name contains the release, as its group
 
 
@@ -229,7 +224,7 @@ def up_to(version: tuple[int, ...], last: str | None) -> bool:
     return numbers is None or version[: len(numbers)] <= numbers
 
 
-class OptionLine(Data):
+class OptionLine(Data, frozen=True, kw_only=True):
     """`since` is the first release that accepts the line, `before` its spelling in earlier ones, `until` the
     last. `language_model`: only for language models, or only for other programs. `processor`: only where the
     model runs on it. `in_use`: found in the kernel names of a capture that already does what the line
@@ -265,16 +260,16 @@ class OptionLine(Data):
         return Option(engine=engine, line=f"{line}  # {note}" if note else line, since=since)
 
 
-class CaptureVariable(Data):
+class CaptureVariable(Data, frozen=True, kw_only=True):
     """An environment variable of the engine for a capture; `supplies` says what it adds, `since` is the
     first release that knows it, `until` the last."""
 
-    variable: Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
+    variable: Annotated[str, Constraint(pattern=r"^[A-Z][A-Z0-9_]*$")]
     value: Text
     effect: Text
     since: Text | None = None
     until: Text | None = None
-    supplies: list[Literal["gc", "ranges", "preparation", "capture-range", "children", "profiler"]] = Field(
+    supplies: list[Literal["gc", "ranges", "preparation", "capture-range", "children", "profiler"]] = field(
         default_factory=list
     )
 
@@ -291,7 +286,7 @@ class CaptureVariable(Data):
         return (release(self.since) or ()) <= used and up_to(used, self.until)
 
 
-class EngineData(File):
+class EngineData(File, frozen=True, kw_only=True):
     """One serving engine: how to recognise it, and the options that carry out an action in it. `sides`
     are found in the command line of a server that only reads prompts, or only decodes; the first group of
     `batch_limit` is the most sequences that the command lets a rank run at once. `reserves_memory` is set if
@@ -301,81 +296,83 @@ class EngineData(File):
     title: Text
     base: Key | None = None
     inherit_options: bool = False
-    recognise: Recognise = Field(default_factory=Recognise)
-    sides: dict[Literal["prefill", "decode"], Pattern] = Field(default_factory=dict)
+    recognise: Recognise = field(default_factory=Recognise)
+    sides: dict[Literal["prefill", "decode"], Pattern] = field(default_factory=dict)
     batch_limit: Pattern | None = None
     reserves_memory: bool = False
-    options: dict[Key, Annotated[list[OptionLine], Field(min_length=1, max_length=4)]]
-    traits: dict[str, Text] = Field(default_factory=dict)
-    capture: list[CaptureVariable] = Field(default_factory=list)
+    options: dict[Key, Annotated[list[OptionLine], Constraint(min_length=1, max_length=4)]]
+    traits: dict[str, Text] = field(default_factory=dict)
+    capture: list[CaptureVariable] = field(default_factory=list)
 
 
-class ActionFile(File):
+class ActionFile(File, frozen=True, kw_only=True):
     """`actions` have options of engines, `advice` is for a person alone, each as a sentence; `titles` are
     a few words for tables. An action is not advised where one of its conditions in `unless` holds."""
 
     actions: dict[Key, Text]
     advice: dict[Key, Text]
-    unless: dict[Key, Annotated[tuple[FactCondition, ...], Items, Field(min_length=1)]] = Field(
+    unless: dict[Key, Annotated[tuple[FactCondition, ...], Constraint(min_length=1)]] = field(
         default_factory=dict
     )
-    titles: dict[Key, Annotated[str, Field(max_length=34)]] = Field(default_factory=dict)
+    titles: dict[Key, Annotated[str, Constraint(max_length=34)]] = field(default_factory=dict)
 
 
 # --- references.yaml, capture.yaml ---------------------------------------------------------------
 
 
-class Source(Data):
+class Source(Data, frozen=True, kw_only=True):
     title: Text
-    url: Annotated[str, Field(pattern=r"^https://\S+$")] | None = None
+    url: Annotated[str, Constraint(pattern=r"^https://\S+$")] | None = None
 
 
-class ReferenceFile(File):
-    references: dict[Annotated[str, Field(pattern=r"^[a-z0-9.-]+$")], Source]
+class ReferenceFile(File, frozen=True, kw_only=True):
+    references: dict[Annotated[str, Constraint(pattern=r"^[a-z0-9.-]+$")], Source]
 
 
-class NsysRuleFile(File):
-    causes: dict[Annotated[str, Field(pattern=r"^[a-z0-9_]+$")], Key] = Field(min_length=1)
+class NsysRuleFile(File, frozen=True, kw_only=True):
+    causes: Annotated[
+        dict[Annotated[str, Constraint(pattern=r"^[a-z0-9_]+$")], Key], Constraint(min_length=1)
+    ]
 
 
-Release = Annotated[str, Field(pattern=r"^\d+\.\d+$")]
+Release = Annotated[str, Constraint(pattern=r"^\d+\.\d+$")]
 
 
-class Spelling(Data):
+class Spelling(Data, frozen=True, kw_only=True):
     """How releases before `before` spell an option."""
 
     before: Release
-    as_: Annotated[str, Field(pattern=r"^--?[a-z]")] = Field(alias="as")
+    as_: Annotated[str, Constraint(pattern=r"^--?[a-z]")] = field(name="as")
 
 
-class Flag(Data):
+class Flag(Data, frozen=True, kw_only=True):
     """One nsys option: the tables it supplies and what it costs."""
 
-    flag: Annotated[str, Field(pattern=r"^--?[a-z]")]
+    flag: Annotated[str, Constraint(pattern=r"^--?[a-z]")]
     supplies: list[Text]
-    cost: int = Field(ge=0, le=3)
-    mends: list[Key] = Field(default_factory=list)
+    cost: Annotated[int, Constraint(ge=0, le=3)]
+    mends: list[Key] = field(default_factory=list)
     overhead: Text
     note: Text
     since: Release | None = None
     spelled: Spelling | None = None
 
 
-class Pitfall(Data):
+class Pitfall(Data, frozen=True, kw_only=True):
     id: Key
     text: Text
     source: Key
-    applies: list[Text] = Field(default_factory=list)
+    applies: list[Text] = field(default_factory=list)
 
 
-class ReleaseEntry(Data):
+class ReleaseEntry(Data, frozen=True, kw_only=True):
     """The first release of nsys made for a CUDA major version."""
 
-    cuda: int = Field(ge=11, le=30)
+    cuda: Annotated[int, Constraint(ge=11, le=30)]
     nsys: Release
 
 
-class Refusal(Data):
+class Refusal(Data, frozen=True, kw_only=True):
     """A reason for missing CUDA events: the tool's wording (`pattern`), and plain words."""
 
     id: Key
@@ -384,7 +381,7 @@ class Refusal(Data):
     source: Key
 
 
-class HardwareTrace(Data):
+class HardwareTrace(Data, frozen=True, kw_only=True):
     """CUDA traced by the GPU itself: how the diagnostics say so, the trace source that forbids it,
     and the first compute capability and nsys release for which it is the default."""
 
@@ -395,7 +392,7 @@ class HardwareTrace(Data):
     source: Key
 
 
-class CudaError(Data):
+class CudaError(Data, frozen=True, kw_only=True):
     """What a call returned: the runtime's name, plain words, and the kind of error."""
 
     name: Text
@@ -403,10 +400,10 @@ class CudaError(Data):
     says: Text
 
 
-class CaptureKnowledge(File):
-    flags: list[Flag] = Field(min_length=1)
+class CaptureKnowledge(File, frozen=True, kw_only=True):
+    flags: Annotated[list[Flag], Constraint(min_length=1)]
     hardware_trace: HardwareTrace
     pitfalls: list[Pitfall]
-    releases: list[ReleaseEntry] = Field(default_factory=list)
-    refusals: list[Refusal] = Field(default_factory=list)
-    errors: dict[int, CudaError] = Field(default_factory=dict)
+    releases: list[ReleaseEntry] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    errors: dict[int, CudaError] = field(default_factory=dict)

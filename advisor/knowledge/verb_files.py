@@ -8,35 +8,36 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from msgspec import field
 
 from advisor.knowledge.engine_signs import engines
 from advisor.knowledge.files import capture_knowledge, shipped
 from advisor.knowledge.launchers import plain, unwrapped
 from advisor.knowledge.shapes import Data, File, Flag, Key, Text, release
+from advisor.model.file_content import Constraint
 from advisor.model.review import Stage
 from advisor.numerals import read_int
 
 #: In command lines of a program: ``{ranks}``, ``${MODEL}``.
 _PLACEHOLDER = re.compile(r"\$?\{\w+\}")
-OptionText = Annotated[str, Field(pattern=r"^-")]
-Variable = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
+OptionText = Annotated[str, Constraint(pattern=r"^-")]
+Variable = Annotated[str, Constraint(pattern=r"^[A-Z][A-Z0-9_]*$")]
 Phase = Literal["prefill", "decode"]
 #: How a recording is confined to steady iterations.
 Window = Literal["variable", "program", "request", "time"]
 
 
-class Shape(Data):
-    prompt: int = Field(gt=0)
-    output: int = Field(gt=0)
+class Shape(Data, frozen=True, kw_only=True):
+    prompt: Annotated[int, Constraint(gt=0)]
+    output: Annotated[int, Constraint(gt=0)]
 
 
-class CommandLine(Data):
+class CommandLine(Data, frozen=True, kw_only=True):
     command: Text
     what: Text
 
 
-class Goal(Data):
+class Goal(Data, frozen=True, kw_only=True):
     """What to find out, and what has to be recorded for it."""
 
     id: Key
@@ -47,28 +48,28 @@ class Goal(Data):
     ranks: bool = False
     session: bool = False
     benchmark: bool = False
-    options: list[OptionText] = Field(min_length=1)
+    options: Annotated[list[OptionText], Constraint(min_length=1)]
     native_options: list[OptionText] | None = None
-    start_options: list[OptionText] = Field(default_factory=list)
-    wants: list[Literal["ranges", "gc", "preparation", "children"]] = Field(default_factory=list)
-    iterations: Annotated[str, Field(pattern=r"^\d+-\d+$")] = "100-150"
-    seconds: int = Field(default=30, gt=0)
-    follow: list[CommandLine] = Field(min_length=1)
-    pitfalls: list[Key] = Field(default_factory=list)
-    variants: list[Key] = Field(default_factory=list)
+    start_options: list[OptionText] = field(default_factory=list)
+    wants: list[Literal["ranges", "gc", "preparation", "children"]] = field(default_factory=list)
+    iterations: Annotated[str, Constraint(pattern=r"^\d+-\d+$")] = "100-150"
+    seconds: Annotated[int, Constraint(gt=0)] = 30
+    follow: Annotated[list[CommandLine], Constraint(min_length=1)]
+    pitfalls: list[Key] = field(default_factory=list)
+    variants: list[Key] = field(default_factory=list)
 
 
-class Spelling(Data):
+class Spelling(Data, frozen=True, kw_only=True):
     """`text` of commands, which releases before `since` spell as in `before`; `note` is for unknown
     releases."""
 
-    text: str = Field(min_length=1)
+    text: Annotated[str, Constraint(min_length=1)]
     since: Text
     before: str
     note: Text | None = None
 
 
-class Older(Data):
+class Older(Data, frozen=True, kw_only=True):
     """What differs in releases before one: fields of the program."""
 
     before: Text
@@ -85,7 +86,7 @@ class Older(Data):
     notes: list[Text] | None = None
 
 
-class Program(Data):
+class Program(Data, frozen=True, kw_only=True):
     """How an engine is started, measured and told when to record; capture_goals.yaml says what each field
     is."""
 
@@ -97,24 +98,24 @@ class Program(Data):
     benchmark_parallel: str | None = None
     rank_wrapper: str = ""
     without_graphs: str = ""
-    prepare_without_graphs: list[CommandLine] = Field(default_factory=list)
+    prepare_without_graphs: list[CommandLine] = field(default_factory=list)
     range_option: str = ""
-    by_phase: dict[Phase, str] = Field(default_factory=dict)
-    range_end: dict[Phase, Text] = Field(default_factory=dict)
+    by_phase: dict[Phase, str] = field(default_factory=dict)
+    range_end: dict[Phase, Text] = field(default_factory=dict)
     phases: bool = True
     launched: bool = False
-    older: list[Older] = Field(default_factory=list)
-    prepare: list[CommandLine] = Field(default_factory=list)
+    older: list[Older] = field(default_factory=list)
+    prepare: list[CommandLine] = field(default_factory=list)
     window: Window
     benchmark_window: Window | None = None
-    requests: list[CommandLine] = Field(default_factory=list)
-    step_ranges: list[CommandLine] = Field(default_factory=list, max_length=2)
-    code: list[Text] = Field(default_factory=list)
+    requests: list[CommandLine] = field(default_factory=list)
+    step_ranges: Annotated[list[CommandLine], Constraint(max_length=2)] = field(default_factory=list)
+    code: list[Text] = field(default_factory=list)
     launcher: str = ""
     forks: bool = False
-    warm_seconds: int = Field(default=30, gt=0)
-    notes: list[Text] = Field(default_factory=list)
-    spelled: list[Spelling] = Field(default_factory=list)
+    warm_seconds: Annotated[int, Constraint(gt=0)] = 30
+    notes: list[Text] = field(default_factory=list)
+    spelled: list[Spelling] = field(default_factory=list)
 
     def of(self, version: str | None) -> Self:
         """The same as spelled by this release of the engine."""
@@ -129,7 +130,7 @@ class Program(Data):
                 found = found.replaced(**older)
         for change in self.older:
             if used is not None and used < (release(change.before) or ()):
-                values = {name: getattr(change, name) for name in Older.model_fields if name != "before"}
+                values = {name: getattr(change, name) for name in Older.__struct_fields__ if name != "before"}
                 found = found.replaced(**{name: v for name, v in values.items() if v is not None})
         return found
 
@@ -140,44 +141,44 @@ class Program(Data):
         return bool(found) and found[: len(words)] == plain(words)
 
 
-class Place(Data):
+class Place(Data, frozen=True, kw_only=True):
     """Where the program runs."""
 
     id: Key
     title: Text
-    before: list[CommandLine] = Field(default_factory=list)
-    after: list[CommandLine] = Field(default_factory=list)
+    before: list[CommandLine] = field(default_factory=list)
+    after: list[CommandLine] = field(default_factory=list)
     prefix: str = ""
     suffix: str = ""
     folder: str = ""
     local: str = ""
-    options: list[OptionText] = Field(default_factory=list)
+    options: list[OptionText] = field(default_factory=list)
     ranks: bool = False
-    pitfalls: list[Key] = Field(default_factory=list)
-    notes: list[Text] = Field(default_factory=list)
+    pitfalls: list[Key] = field(default_factory=list)
+    notes: list[Text] = field(default_factory=list)
 
 
-class VariantData(Data):
+class VariantData(Data, frozen=True, kw_only=True):
     """An optional addition for the same goal."""
 
     id: Key
     title: Text
     text: Text
-    engines: list[Key] = Field(default_factory=list)
+    engines: list[Key] = field(default_factory=list)
     action: Key | None = None
-    add: list[OptionText] = Field(default_factory=list)
-    variables: list[Variable] = Field(default_factory=list)
-    commands: list[Text] = Field(default_factory=list)
+    add: list[OptionText] = field(default_factory=list)
+    variables: list[Variable] = field(default_factory=list)
+    commands: list[Text] = field(default_factory=list)
 
 
-class GoalFile(File):
+class GoalFile(File, frozen=True, kw_only=True):
     shapes: dict[Phase, Shape]
     always: list[OptionText]
     checks: list[CommandLine]
     counter_checks: list[CommandLine]
-    goals: list[Goal] = Field(min_length=1)
+    goals: Annotated[list[Goal], Constraint(min_length=1)]
     programs: dict[Key, Program]
-    places: list[Place] = Field(min_length=1)
+    places: Annotated[list[Place], Constraint(min_length=1)]
     variants: list[VariantData]
     flags: list[Flag]
 
@@ -212,37 +213,35 @@ def nsys_needed(release: tuple[int, int], cuda: str) -> str | None:
 # --- troubleshooting.yaml ------------------------------------------------------------------------
 
 
-class Choice(Data):
+class Choice(Data, frozen=True, kw_only=True):
     text: Text
     then: Key
 
 
-class Node(Data):
+class Node(Data, frozen=True, kw_only=True):
     """A question with answers, or a remedy."""
 
     id: Key
     symptom: Text | None = None
     ask: Text | None = None
     say: Text | None = None
-    commands: list[Text] = Field(default_factory=list)
-    answers: list[Choice] = Field(default_factory=list)
-    source: Annotated[str, Field(pattern=r"^[a-z0-9.-]+$")]
+    commands: list[Text] = field(default_factory=list)
+    answers: list[Choice] = field(default_factory=list)
+    source: Annotated[str, Constraint(pattern=r"^[a-z0-9.-]+$")]
 
-    @model_validator(mode="after")
-    def _question_or_remedy(self) -> Self:
+    def __post_init__(self) -> None:
         if bool(self.ask) == bool(self.say) or bool(self.ask) != (len(self.answers) >= 2):
             raise ValueError(f"{self.id}: a question with two answers or more, or a remedy")
-        return self
 
 
-class Start(Data):
+class Start(Data, frozen=True, kw_only=True):
     ask: Text
-    symptoms: list[Key] = Field(min_length=2)
+    symptoms: Annotated[list[Key], Constraint(min_length=2)]
 
 
-class TroubleFile(File):
+class TroubleFile(File, frozen=True, kw_only=True):
     start: Start
-    nodes: list[Node] = Field(min_length=1)
+    nodes: Annotated[list[Node], Constraint(min_length=1)]
 
     @property
     def by_id(self) -> dict[str, Node]:
@@ -258,25 +257,25 @@ def troubleshooting() -> TroubleFile:
 # --- checklist.yaml --------------------------------------------------------------------------------
 
 
-class ChecklistItem(Data):
+class ChecklistItem(Data, frozen=True, kw_only=True):
     """An item that only a person can answer has its texts here, any other in the rule whose cause is its
     `id`. `say` gives the number: the first line whose facts are all known is used."""
 
     id: Key
     stage: Stage
     #: Which of the eight steps of the short list it belongs to.
-    step: Annotated[int, Field(ge=1)] | None = None
-    question: Annotated[str, Field(pattern=r"\?$")] | Literal[""] = ""
+    step: Annotated[int, Constraint(ge=1)] | None = None
+    question: Annotated[str, Constraint(pattern=r"^$|\?$")] = ""
     why: str = ""
     how: str = ""
     source: str = ""
-    say: list[Text] = Field(default_factory=list)
+    say: list[Text] = field(default_factory=list)
     command: Text | None = None
 
 
-class ChecklistFile(File):
+class ChecklistFile(File, frozen=True, kw_only=True):
     stages: dict[Stage, Text]
-    items: list[ChecklistItem] = Field(min_length=1)
+    items: Annotated[list[ChecklistItem], Constraint(min_length=1)]
 
 
 @cache
@@ -288,54 +287,54 @@ def checklist_items() -> ChecklistFile:
 # --- moe_router.yaml, frameworks.yaml, comparison.yaml ----------------------------------------------
 
 
-class RouterModel(Data):
+class RouterModel(Data, frozen=True, kw_only=True):
     name: Text
     method: Text
 
 
-class RouterCommand(Data):
+class RouterCommand(Data, frozen=True, kw_only=True):
     title: Text
     line: Text
 
 
-class RouterFile(File):
+class RouterFile(File, frozen=True, kw_only=True):
     """moe_router.yaml"""
 
-    variable: Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
-    models: list[RouterModel] = Field(min_length=1)
-    backends: list[Text] = Field(min_length=1)
+    variable: Annotated[str, Constraint(pattern=r"^[A-Z][A-Z0-9_]*$")]
+    models: Annotated[list[RouterModel], Constraint(min_length=1)]
+    backends: Annotated[list[Text], Constraint(min_length=1)]
     notice: Text
     how: Text
-    commands: list[RouterCommand] = Field(min_length=2)
+    commands: Annotated[list[RouterCommand], Constraint(min_length=2)]
     repeat: Text
 
 
-class Condition(Data):
+class Condition(Data, frozen=True, kw_only=True):
     """What the values of another row have to be: the largest at least `min_value`, and at most `max_ratio`
     times the least. `if_unknown`: whether it holds where no column has the row."""
 
     metric: Text
     min_value: float | None = None
-    max_ratio: float | None = Field(default=None, gt=1)
+    max_ratio: Annotated[float, Constraint(gt=1)] | None = None
     if_unknown: bool = False
 
 
-class Difference(Data):
+class Difference(Data, frozen=True, kw_only=True):
     """The meaning of a difference between engines in a metric, from a ratio (or difference) on. `kind` is a
     row of names, `action` one of knowledge/actions.yaml that would change the worse side."""
 
     metric: Text
-    min_ratio: float | None = Field(default=None, gt=1)
-    min_difference: float | None = Field(default=None, gt=0)
+    min_ratio: Annotated[float, Constraint(gt=1)] | None = None
+    min_difference: Annotated[float, Constraint(gt=0)] | None = None
     #: The larger value must reach this to be reported.
     min_value: float = 0.0
-    where: list[Condition] = Field(default_factory=list)
+    where: list[Condition] = field(default_factory=list)
     kind: str = ""
     action: Key | None = None
     text: Text
 
 
-class FrameworkFile(File):
+class FrameworkFile(File, frozen=True, kw_only=True):
     """frameworks.yaml"""
 
     differences: list[Difference]
@@ -351,7 +350,7 @@ def framework_differences() -> tuple[Difference, ...]:
     return tuple(shipped("frameworks.yaml", FrameworkFile).differences)
 
 
-class Limit(Data):
+class Limit(Data, frozen=True, kw_only=True):
     """From this multiple of `over` on, two captures differ in what `meaning` says."""
 
     value: float
@@ -360,15 +359,15 @@ class Limit(Data):
     source: Text
 
 
-class Factor(Data):
+class Factor(Data, frozen=True, kw_only=True):
     """The remaining comparability of two sides with this difference."""
 
-    value: float = Field(gt=0, lt=1)
+    value: Annotated[float, Constraint(gt=0, lt=1)]
     meaning: Text
     source: Text
 
 
-class ComparedValue(Data):
+class ComparedValue(Data, frozen=True, kw_only=True):
     """A fact by which recordings without steps are compared: the words for it, which way is good, and whether
     it has to be alike on both sides."""
 
@@ -378,7 +377,7 @@ class ComparedValue(Data):
     alike: bool = False
 
 
-class ComparisonFile(File):
+class ComparisonFile(File, frozen=True, kw_only=True):
     limits: dict[Key, Limit]
     values: list[ComparedValue]
     context: dict[Text, Literal["fixed", "bounded"]]
@@ -410,10 +409,10 @@ def factor(name: str) -> float:
 
 # --- redaction.yaml ---------------------------------------------------------------------------------
 
-OptionName = Annotated[str, Field(pattern=r"^[a-z0-9]+(?:[.-][a-z0-9]+)*$")]
+OptionName = Annotated[str, Constraint(pattern=r"^[a-z0-9]+(?:[.-][a-z0-9]+)*$")]
 
 
-class RedactionFile(File):
+class RedactionFile(File, frozen=True, kw_only=True):
     """What stays of a command line in a redacted copy: values of `options`, `words` anywhere. `flags` take no
     value, `single_dash` are names of several letters behind one dash, and the values of `people` name a
     person, a customer or a machine. Names have dashes for underscores, and none in front."""

@@ -27,6 +27,8 @@ _TAGS = frozenset(f"tag:yaml.org,2002:{t}" for t in ("str", "seq", "map"))
 
 #: A place in a document: keys and positions from the outside to the inside.
 Loc = Sequence[int | str]
+#: Number of problems listed for one file: the first have to be fixed before others are read.
+MOST_OF_A_FILE = 50
 
 
 class Problem(NamedTuple):
@@ -48,6 +50,8 @@ class Source(Struct):
     text: str | None = None
     data: Any = None
     problems: list[Problem] = field(default_factory=list)
+    #: Whether the data were checked before, as those that come with the package.
+    known_right: bool = False
     _root: yaml.Node | None = None  # nodes are many: composed for the first error
 
     def line(self, loc: Loc = ()) -> int:

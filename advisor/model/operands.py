@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal, Self
-
-from pydantic import (
-    BeforeValidator,
-    ConfigDict,
-    PlainValidator,
-    StringConstraints,
-    WithJsonSchema,
-    model_validator,
-)
+from typing import Annotated, Any, ClassVar, Literal
 
 from advisor.model.facts import Value
-from advisor.model.records import FileModel
+from advisor.model.file_content import Constraint, FileContent
 
 ThresholdValue = Value | tuple[str, ...]
 
@@ -48,49 +39,40 @@ def threshold(value: Any) -> ThresholdValue:
     raise ValueError("expected a number, true or false, a text, or a list of texts")
 
 
-def _sequence(value: Any) -> Any:
-    """YAML gives lists, which strict tuples would refuse."""
-    return tuple(value) if isinstance(value, list) else value
-
-
-Items = BeforeValidator(_sequence)
 Operand = Annotated[
     bool | int | float | str | tuple[str, ...],
-    PlainValidator(threshold),
-    WithJsonSchema(
-        {
+    Constraint(
+        check=threshold,
+        json_schema={
             "anyOf": [
                 {"type": "boolean"},
                 {"type": "number"},
                 {"type": "string", "maxLength": MAX_TEXT},
                 {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 16},
             ]
-        }
+        },
     ),
 ]
 
 Op = Literal["lt", "le", "gt", "ge", "eq", "ne", "one_of", "known"]
 #: A parameter of the rule itself, or of another one (`CODE.name`), which supplies the number.
-ParamName = Annotated[
-    str, StringConstraints(pattern=r"^([A-Z]{3,8}[0-9]{3}\.)?[a-z][a-z0-9_]*$", max_length=80)
-]
+ParamName = Annotated[str, Constraint(pattern=r"^([A-Z]{3,8}[0-9]{3}\.)?[a-z][a-z0-9_]*$", max_length=80)]
 
 
-class Strict(FileModel):
+class Strict(FileContent, frozen=True, kw_only=True):
     """No coercion: "no" is not false and 1.10 is not a text."""
 
-    model_config = ConfigDict(strict=True)
+    strict: ClassVar[bool] = True
 
 
-class Comparison(Strict):
+class Comparison(Strict, frozen=True, kw_only=True):
     """The right-hand side that facts and entity fields share: an operator and one operand."""
 
     op: Op
     value: Operand | None = None
     param: ParamName | None = None
 
-    @model_validator(mode="after")
-    def _one_operand(self) -> Self:
+    def __post_init__(self) -> None:
         if (self.value is None) == (self.param is None):
             raise ValueError("give exactly one of `value` and `param`")
         if self.value is not None and (self.op == "one_of") != isinstance(self.value, tuple):
@@ -99,4 +81,3 @@ class Comparison(Strict):
             raise ValueError("`known` takes `value: true` or `value: false`")
         if isinstance(self.value, str | bool) and self.op not in ("eq", "ne", "known"):
             raise ValueError(f"texts and flags compare with eq or ne, not with {self.op}")
-        return self

@@ -1,4 +1,4 @@
-"""The bases of the documents that are printed, and of the files that people write."""
+"""The base of the documents that are printed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, Self
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
-from pydantic import BaseModel, ConfigDict
 
 #: Texts of a JSON document, and exponents of its numbers: ``1e23``.
 _TEXT_OR_EXPONENT = re.compile(rb'"(?:[^"\\]|\\.)*+"?|(?<=[0-9])e(?=[0-9])')
@@ -46,7 +45,7 @@ class Frozen(Struct, frozen=True, kw_only=True):
         data = _TEXT_OR_EXPONENT.sub(lambda found: b"e+" if found[0] == b"e" else found[0], data)
         return (data if indent is None else msgspec.json.format(data, indent=indent)).decode()
 
-    def _declared(self) -> Self:
+    def _declared(self) -> Any:
         """The document as it would be read again: whole numbers as floats where a field is one."""
         return self.model_validate(msgspec.to_builtins(self.written(), enc_hook=_plain))
 
@@ -64,17 +63,3 @@ class Frozen(Struct, frozen=True, kw_only=True):
 def _plain(value: Any) -> Any:
     """A number of NumPy as Python's."""
     return value.item()
-
-
-class FileModel(BaseModel):
-    """The content of a file that people write: immutable, and strict about unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, serialize_by_alias=True)
-
-    def replaced(self, **changes: Any) -> Self:
-        """The same with other values of these fields."""
-        return self.model_copy(update=changes)
-
-    def model_dump_json(self, indent: int | None = None) -> str:  # type: ignore[override]
-        """The content as JSON, lists where a file has lists."""
-        return super().model_dump_json(indent=indent, warnings=False)

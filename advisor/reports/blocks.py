@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from advisor.model.facts import Cell, Interval
 from advisor.model.findings import Budget
 from advisor.model.numbers import column, value_text
-from advisor.model.records import FileModel, Frozen
+from advisor.model.records import Frozen
 
 #: Texts that are aligned like numbers, and cells allowed among them.
 _AMOUNT = re.compile(r"[+-]?[\d,]+(?:\.\d+)?(?: (?:%|x|[num]?s|[kMGT]?i?B|tok/s))?")
@@ -228,7 +228,7 @@ class Report(Struct, frozen=True):
     is more. `details`: versions for a comment with a size limit, longest first; the first that fits is
     used. `many`: write a list even of one document; `level`: of the first heading."""
 
-    documents: Sequence[Frozen | FileModel]
+    documents: Sequence[Frozen]
     blocks: Callable[[int], Iterable[Block]]
     title: str = "advisor"
     many: bool = False

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Self, cast
 
 from advisor.model.findings import SCHEMA_VERSION, Diagnosis
-from advisor.model.records import FileModel, Frozen
+from advisor.model.records import Frozen
 from advisor.reports.blocks import Report
 from advisor.reports.output_file import escaped
 
@@ -38,7 +38,7 @@ def render(diagnoses: Sequence[Diagnosis], many: bool = False) -> bytes:
     return document_bytes(diagnoses[0] if single else Diagnoses(diagnoses=tuple(diagnoses)))
 
 
-def document_bytes(document: Frozen | FileModel) -> bytes:
+def document_bytes(document: Frozen) -> bytes:
     """Any document as JSON."""
     return _bytes(document.model_dump_json(indent=2))
 

@@ -479,7 +479,7 @@ def test_a_node_without_question_and_remedy_is_refused() -> None:
     source = (data_dir("knowledge") / "troubleshooting.yaml").read_text(encoding="utf-8")
     faulty = source.replace("    say: Add it.\n", "")
     with pytest.raises(ValueError, match="a question with two answers or more, or a remedy"):
-        TroubleFile.model_validate(yaml.safe_load(faulty))
+        TroubleFile.from_data(yaml.safe_load(faulty))
 
 
 @pytest.mark.parametrize("key", declared(PlanRequest))

@@ -36,7 +36,7 @@ def rule(code: str, cause: str, when: Any, **more: Any) -> RuleSpec:
         "message": f"{cause} was found",
         "docs": {"what": "w", "why": "y", "harmless_when": "h"},
     }
-    return RuleSpec.model_validate(body | more)
+    return RuleSpec.from_data(body | more)
 
 
 def rules(*specs: RuleSpec) -> RuleSet:

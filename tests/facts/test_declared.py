@@ -15,10 +15,10 @@ from advisor.facts import catalog, needs
 from advisor.facts import limits as fact_limits
 from advisor.knowledge.engine_signs import engines
 from advisor.knowledge.facts import FactFile, declared, evidence_tables, facts_of, files, need, shared
-from advisor.knowledge.files import load
 from advisor.knowledge.package_data import data_dir
 from advisor.metrics import limits
 from advisor.sources.schema import TABLES
+from tests.knowledge_files import load
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = data_dir("knowledge") / "facts"

@@ -15,10 +15,10 @@ import pytest
 
 import advisor
 from advisor.model.comparison import Comparison, ContextScaling, RouterExperiment
+from advisor.model.file_content import OwnType
 from advisor.model.findings import Diagnosis, Finding, Input, Tool
 from advisor.model.gain import Span
 from advisor.model.records import Frozen
-from advisor.model.rules import GainSpec, Where
 from tests.reports.fixture import DIAGNOSIS
 
 FINDING = {
@@ -42,19 +42,11 @@ def test_keys_of_a_later_version_are_left_out() -> None:
         (Finding, {**FINDING, "confidence": 1.5}, "confidence"),
         (Finding, {**FINDING, "severity": "grave"}, "severity"),
         (Finding, {**FINDING, "impact": {"part": 1}}, "impact.part"),
-        (GainSpec, {"what_if": "x", "otherwise": {"what_if": "y", "otherwise": {"what_if": 1}}}, "what_if"),
-        (Where, {"field": "a", "op": "known", "value": True}, "`known` is for facts"),
-        (Where, {"field": "a", "op": "eq"}, "exactly one of `value` and `param`"),
     ],
 )
 def test_what_is_read_is_checked(model: type[Frozen], data: dict[str, Any], fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
         model.model_validate(data)
-
-
-def test_rules_take_no_number_for_a_text() -> None:
-    with pytest.raises(ValueError, match="per"):
-        GainSpec.model_validate({"what_if": "x", "per": 1})
 
 
 def test_documents_are_written_in_the_types_that_they_declare() -> None:
@@ -129,6 +121,7 @@ def test_defaults_are_of_the_types_that_fields_declare() -> None:
         for model in models(Frozen)
         for field in msgspec.structs.fields(model)
         if field.default not in (msgspec.NODEFAULT, msgspec.UNSET)
+        if not isinstance(field.default, OwnType)
         if repr(msgspec.convert(msgspec.to_builtins(field.default), field.type)) != repr(field.default)
     ]
     assert wrong == []
