@@ -70,7 +70,7 @@ def test_from_a_command_to_a_diagnosis(code: int, capsys: pytest.CaptureFixture[
 
 
 def test_a_program_shorter_than_the_delay(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--once", "-q", "--", *child(0.5, 0)]) == 0
+    assert main(["run", "--passes", "1", "-q", "--", *child(0.5, 0)]) == 0
     assert "recorded again from its start" in capsys.readouterr().err
 
 
