@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic, sleep, time
 from typing import IO, Any
 
 from msgspec import Struct, field
@@ -70,7 +70,7 @@ def attach(
                     f"{server.url}: no request ran in {wanted.pace.load:.0f} s; send it load meanwhile, or "
                     "let --load 'COMMAND' do it"
                 )
-            files = Files(traces)
+            files = Files(traces, time() + server.ahead_s)
             body = _body(wanted, engine, wanted.there or str(traces.absolute()))
             session = Session(server, body, wanted.flush_s, notify)
             session.record(Window(wanted, server, engine, files, load, notes).over)

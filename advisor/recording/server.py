@@ -12,9 +12,11 @@ import socket
 import ssl
 from collections.abc import Mapping
 from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from threading import Event, Thread, Timer
+from time import time
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
@@ -104,6 +106,8 @@ class Server:
         self._path = parts.path.rstrip("/")
         self.url = f"{parts.scheme}://{parts.netloc}{self._path}"
         self._secure, self._timeout = parts.scheme == "https", ANSWER_S
+        #: By how many seconds its clock is ahead of ours, as its last answer says.
+        self.ahead_s = 0.0
         self._headers = {"Accept": "*/*", "Connection": "close"}
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
@@ -149,6 +153,7 @@ class Server:
                     raise InputError(f"{self.url}{path}: answers more than {_MOST_BYTES >> 20} MB")
             if late.is_set():
                 raise TimeoutError
+            self.ahead_s = _ahead(response.headers.get("Date"))
             answer = Answer(response.status, b"".join(parts))
         except (OSError, HTTPException) as error:
             raise Unreachable(f"{self.url}: {_why(error, late.is_set(), timeout)}") from None
@@ -164,6 +169,14 @@ class Server:
         if answer.status in (401, 403):
             raise InputError(f"{self.url}{path}: {answer.reason}; put the server's key into {KEY}")
         return answer
+
+
+def _ahead(date: str | None) -> float:
+    """By how many seconds the time of an answer is ahead; 0 without one."""
+    try:
+        return parsedate_to_datetime(date or "").timestamp() - time()
+    except (TypeError, ValueError):
+        return 0.0
 
 
 def _cut(connection: socket.socket, late: Event) -> None:
@@ -270,6 +283,12 @@ def engine_of(server: Server) -> Engine:
         found = server.get(path).document
         if isinstance(version := found.get("version"), str):
             return _sglang(version, found)
+    if (build := server.get("/props").document.get("build_info")) is not None:
+        raise InputError(
+            f"{server.url}: llama.cpp {build} answers there, which has no profiler to attach to; record it "
+            "from its start: advisor run --delay 20 -- llama-server ..., under load; or diagnose its log and "
+            "/metrics"
+        )
     raise InputError(
         f"{server.url}: neither vLLM nor SGLang answers there (/version: {asked.reason}); is the port right?"
     )

@@ -25,21 +25,46 @@ _TRACE = re.compile(r"\.json(?:\.gz)?$")
 _OWN_RANK = re.compile(r"-TP-(\d+)")
 _RANK = re.compile(r"rank\d+")
 _CHUNK = 1 << 20
+#: The time in the name of a trace: seconds, or thousandths, millionths, billionths of one.
+_TIME = re.compile(r"(?<!\d)(1\d{9}(?:\d{3}){0,3})(?!\d)")
+#: Times within a trace: what all are relative to (ns), and that of an event (us).
+_BASE = re.compile(rb'"baseTimeNanoseconds":\s*(\d{1,19})\b')
+_EVENT = re.compile(rb'"ts":\s*(\d{1,17}(?:\.\d{1,6})?)\b')
+#: Below, a time counts from the start of a machine or a program.
+_A_DATE = 1e9
+#: Clocks of two machines, and the whole seconds in which a server says what its clock shows.
+_SKEW_S = 2.0
 
 #: Size and time of a file.
 Stamp = tuple[int, int]
 
 
 class Files:
-    """The traces of processes with a GPU in a folder, and which of them are new."""
+    """The traces of processes with a GPU in a folder, and which of them are new: written since the beginning,
+    and not of a profile that was over before `since`, in seconds of the server's clock."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, since: float = 0.0) -> None:
+        self.folder, self._since = folder, since
+        self._ends: dict[tuple[Path, Stamp], float | None] = {}
         self._before: dict[Path, Stamp] = {}
         self._before = self.new()
 
     def new(self) -> dict[Path, Stamp]:
-        """Those that were not there in the beginning, or have changed."""
+        """Those that were not there in the beginning, or have changed, without older ones."""
+        return {path: stamp for path, stamp in self._changed().items() if not self._is_older(path, stamp)}
+
+    def older(self) -> list[str]:
+        """Names of those that were written meanwhile and are of an earlier profile."""
+        found = self._changed().items()
+        return sorted(path.name for path, stamp in found if self._is_older(path, stamp))
+
+    def _is_older(self, path: Path, stamp: Stamp) -> bool:
+        if (path, stamp) not in self._ends:
+            self._ends[path, stamp] = written_at(path)
+        end = self._ends[path, stamp]
+        return end is not None and end < self._since - _SKEW_S
+
+    def _changed(self) -> dict[Path, Stamp]:
         found = {}
         with suppress(OSError):
             for entry in os.scandir(self.folder):
@@ -66,6 +91,8 @@ def collected(
     notes = []
     if torn := sorted(path.name for path in new.keys() - {*whole}):
         notes.append(f"left out, since the server had not finished writing: {', '.join(torn)}")
+    if old := files.older():
+        notes.append(f"left out, since it is of an earlier profile: {', '.join(old)}")
     if engine.ranks and whole and len(whole) < engine.ranks:
         notes.append(
             f"{len(whole)} of {engine.ranks} ranks wrote a trace into {files.folder} in "
@@ -89,6 +116,25 @@ def _wait(files: Files, engine: Engine, pace: Pace, flush_s: float, notify: Noti
         size = size_text(sum(size for size, _ in new.values()))
         notify(f"waiting for traces, {len(new)}{expected} there, {size}")
         sleep(min(pace.look, pace.quiet))
+
+
+def written_at(path: Path) -> float | None:
+    """When the profile of a trace was over, in seconds since 1970: as its name says, else its last events, if
+    they have the time of the day; None if neither says so."""
+    if name := _TIME.search(path.name):
+        digits = name[1]
+        return float(digits) / float(10 ** (len(digits) - 10))
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            begin = end = file.read(_CHUNK)
+            while chunk := file.read(_CHUNK):
+                end = (end + chunk)[-_CHUNK:]
+    except (OSError, EOFError, zlib.error):
+        return None
+    base = _BASE.search(begin)
+    last = max((float(hit) for hit in _EVENT.findall(end)), default=0.0) / 1e6
+    found = last + (int(base[1]) / 1e9 if base else 0.0)
+    return found if found >= _A_DATE else None
 
 
 def _is_whole(path: Path) -> bool:

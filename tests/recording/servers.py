@@ -131,9 +131,9 @@ class Standin:
                 continue
             data = gzip.compress(trace(rank, e.ranks).text().encode())
             if e.name == "sglang":
-                path = self.output / f"1764316800.5-TP-{rank}.trace.json.gz"
+                path = self.output / f"{time.time():.4f}-TP-{rank}.trace.json.gz"
             else:
-                path = self.output / f"dp0_pp0_tp{rank}_dcp0_ep0_rank{rank}.1764316800.pt.trace.json.gz"
+                path = self.output / f"dp0_pp0_tp{rank}_dcp0_ep0_rank{rank}.{time.time_ns()}.pt.trace.json.gz"
             size = -(-len(data) // e.pieces)
             with path.open("wb") as file:
                 for i in range(e.pieces):
@@ -166,6 +166,8 @@ class Standin:
                 "scheduler_config": {"max_num_seqs": 8},
             }
             return 200, json.dumps({"vllm_config": config})
+        if e.name == "llama.cpp" and path == "/props":
+            return 200, json.dumps({"build_info": "b6700-1a2b3c4d"})
         own = "/get_server_info" if e.release < (0, 5, 0) else "/server_info"
         if e.name == "sglang" and path == own:
             said = {"version": e.version, "tp_size": e.ranks, "pp_size": 1, "dp_size": 1}

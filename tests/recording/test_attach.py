@@ -119,12 +119,13 @@ def test_sglang_is_told_where_to_write(server: Made, version: str, capsys: Captu
     assert Path(asked["output_dir"]).is_relative_to(Path.cwd())
     found = facts(diagnosis())
     assert (found["load.running"], found["load.batch_limit"], found["load.eager_ratio"]) == (8, 64, 1.0)
-    assert record()["captures"] == ["1764316800.5-TP-0.trace.json.gz"]
+    (trace,) = record()["captures"]
+    assert trace.endswith("-TP-0.trace.json.gz")
     assert {p.name for p in Path(".advisor/runs/run-1").iterdir()} == {
         "run.json",
         "diagnosis.json",
         "metrics.txt",
-        "1764316800.5-TP-0.trace.json.gz",
+        trace,
     }
 
 
@@ -199,6 +200,29 @@ def test_what_was_there_before_is_not_taken(server: Made, tmp_path: Path, traces
     (tmp_path / "traces" / "old_rank7.pt.trace.json").write_text("{}")
     assert main(["attach", server().url, *traces, "-q"]) == 0
     assert len(record()["captures"]) == 1
+
+
+EARLIER = [
+    "rank1.{ns}.pt.trace.json",  # as torch names them: when it was written
+    "{s}.25-TP-0.trace.json",  # as SGLang does: when it began
+    "mine.json",
+]
+
+
+@pytest.mark.parametrize("name", EARLIER)
+def test_a_trace_of_an_earlier_profile_is_not_taken(
+    server: Made, tmp_path: Path, traces: tuple[str, str], name: str, capsys: Captured
+) -> None:
+    """One that another client ended a minute before, and that is still being written."""
+    before = time.time() - 60
+    path = tmp_path / "traces" / name.format(ns=int(before * 1e9), s=int(before))
+    base = int((before - 10) * 1e9)
+    text = f'{{"baseTimeNanoseconds": {base}, "traceEvents": [{{"name": "x", "ts": 9000000.5, "dur": 1}}]}}'
+    standin = server(on={"/start_profile": lambda: path.write_text(text)})
+    assert main(["attach", standin.url, *traces, "-q"]) == 0
+    assert len(record()["captures"]) == 1
+    assert path.name not in record()["captures"]
+    assert f"left out, since it is of an earlier profile: {path.name}" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -337,6 +361,14 @@ def test_another_server(server: Made, capsys: Captured) -> None:
     standin.engine.name = "nginx"
     error, _ = fails(standin, capsys)
     assert "neither vLLM nor SGLang answers there" in error
+
+
+def test_llama_cpp_is_named(server: Made, capsys: Captured) -> None:
+    standin = server()
+    standin.engine.name = "llama.cpp"
+    error, _ = fails(standin, capsys)
+    assert "llama.cpp b6700-1a2b3c4d answers there, which has no profiler to attach to" in error
+    assert "advisor run --delay 20 -- llama-server" in error
 
 
 @pytest.mark.usefixtures("server")

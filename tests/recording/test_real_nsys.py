@@ -61,7 +61,7 @@ def child(seconds: float, code: int) -> list[str]:
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_from_a_command_to_a_diagnosis(code: int, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--once", "--delay", "0", "--", *child(1, code)]) == int(code != 0)
+    assert main(["run", "--once", "--delay", "0", "--", *child(1, code)]) == code
     said = capsys.readouterr()
     assert "CAP101 no-gpu-activity" in said.out
     assert "child" in said.err
