@@ -162,6 +162,8 @@ def check_against(settings: Settings, option: str) -> None:
     """Raises InputError for options that do not go with `option`, which compares with another run."""
     if settings.baseline or settings.fail_on_new or settings.fail_on_worse or settings.xlsx:
         raise InputError(f"{option} compares with a run; --baseline, --fail-on-new and --xlsx do not apply")
+    if settings.redact:
+        raise InputError(f"{option} compares with the saved diagnosis of a run, which --redact cannot change")
 
 
 def judged(settings: Settings, folder: Path, run: Run, before: Run | None, keep: int | None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 from msgspec import field
 
@@ -117,6 +117,21 @@ class Run(Frozen, frozen=True, kw_only=True):
     seal: str | None = None
 
 
+class Timed(NamedTuple):
+    """A step (ms) and the phase that it is of; None for one that was timed without the profiler, where the
+    recording shows no steps of a GPU."""
+
+    ms: float
+    phase: str | None
+
+
+def timed(run: Run) -> Timed | None:
+    """The step of a run: of the phase with most steps, else the one that was timed without the profiler."""
+    if (step := max(run.steps, key=lambda s: s.count, default=None)) is not None:
+        return Timed(step.median_ms, step.phase)
+    return None if run.unprofiled_ms is None else Timed(run.unprofiled_ms, None)
+
+
 class RunList(Frozen, frozen=True, kw_only=True):
     """The runs of a folder, the oldest first."""
 
@@ -133,9 +148,27 @@ class RunReport(Frozen, frozen=True, kw_only=True):
     diagnoses: tuple[Diagnosis, ...]
 
 
+class Measured(Frozen, frozen=True, kw_only=True):
+    """Steps that were timed without the profiler, before and after, in milliseconds, and by how much the
+    second one is longer, relative to the first."""
+
+    before_ms: float
+    after_ms: float
+    change: float
+
+
+def measured(before: Run, after: Run) -> Measured | None:
+    """The change of the step timed without the profiler, where both runs have one."""
+    first, second = before.unprofiled_ms, after.unprofiled_ms
+    if not first or second is None:
+        return None
+    return Measured(before_ms=first, after_ms=second, change=round(second / first - 1, 6))
+
+
 class Again(Shown, frozen=True, kw_only=True):
     """A run repeated after a change: the promises of the run before it and what became of them, the whole
-    comparison, the verdict on what to do next, and the steps of all runs until now."""
+    comparison, the step timed without the profiler, the verdict on what to do next, and the steps of all
+    runs until now."""
 
     schema_version: int = SCHEMA_VERSION
     kind: Literal["again"] = "again"
@@ -144,6 +177,7 @@ class Again(Shown, frozen=True, kw_only=True):
     promises: tuple[Promise, ...]
     comparison: Comparison
     next: str
+    measured: Measured | None = None
     history: tuple[Run, ...] = ()
 
     def written(self) -> Self:

@@ -22,7 +22,7 @@ from advisor.knowledge.verb_files import capture_goals
 from advisor.model.capture_plan import CapturePlan
 from advisor.model.findings import Diagnosis
 from advisor.model.options import PlanRequest
-from advisor.model.run import Again, Promise, Run, RunList, Score, Scores, promises
+from advisor.model.run import Again, Promise, Run, RunList, Score, Scores, measured, promises
 from advisor.pipeline import launched
 from advisor.pipeline.compare import CompareOptions, compare
 from advisor.recording import seal, store
@@ -322,6 +322,7 @@ def judge(folder: Path, run: Run, against: Run, settings: CompareOptions) -> Aga
         promises=run.promises,
         comparison=comparison,
         next=run.verdict,
+        measured=measured(against, run),
         history=runs(folder.parent.parent).runs,
     )
 

@@ -24,6 +24,9 @@ from advisor.writing import replace_file
 
 #: Within the folder of baselines.
 RUNS = "runs"
+#: The folder of baselines, unless the user names another; its history is meant for git.
+HOME = ".advisor"
+_HISTORY = "!/history/\n!/history/**\n"
 RECORD, PLAN, DIAGNOSIS = "run.json", "plan.json", "diagnosis.json"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 #: What a run keeps for good; the rest, its captures, is large.
@@ -48,6 +51,7 @@ def _made(folder: Path, name: str | None) -> Path:
         raise InputError(f"'{name}' cannot name a run: use letters, digits, dots, dashes and underscores")
     try:
         runs.mkdir(parents=True, exist_ok=True)
+        _keep_from_git(folder)
         numbers = [read_int(p.name[4:]) or 0 for p in runs.glob("run-*")]
         number = max(numbers, default=0) + 1
         while True:
@@ -62,6 +66,15 @@ def _made(folder: Path, name: str | None) -> Path:
             return made
     except OSError as error:
         raise InputError(f"{runs}: cannot be made ({error.strerror or error})") from error
+
+
+def _keep_from_git(folder: Path) -> None:
+    """Keep git from taking what runs record, unless somebody has said what it should take. In a folder that
+    the user named, where other files may be, this concerns the runs alone."""
+    ours = folder.name == HOME
+    path = (folder if ours else folder / RUNS) / ".gitignore"
+    if not path.exists():
+        path.write_text(f"*\n{_HISTORY if ours else ''}", encoding="utf-8")
 
 
 def save(folder: Path, run: Run) -> None:

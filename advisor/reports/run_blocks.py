@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from advisor.model.findings import Span
 from advisor.model.numbers import amount, digits, milliseconds, signed, value_text
-from advisor.model.run import Again, Promise, Run, RunList, RunReport, Scores, ending
+from advisor.model.run import Again, Promise, Run, RunList, RunReport, Scores, ending, timed
 from advisor.reports import compare_blocks
 from advisor.reports.blocks import Block, Gap, Grid, Heading, Labelled, Next, Paragraph, Title, labelled
 from advisor.reports.diagnosis_blocks import TextOptions
@@ -23,6 +23,11 @@ def again(doc: Again, verbosity: int = 0) -> Iterator[Block]:
         yield Labelled("promise", f"{promise.cause}: {kept(promise)}")
     if not doc.promises:
         yield Labelled("promise", f"no fix that {doc.against} asks for shows in {doc.name}")
+    if (step := doc.measured) is not None:
+        change = (
+            f"{milliseconds(step.before_ms)} to {milliseconds(step.after_ms)} ms, {signed(step.change)} %"
+        )
+        yield Labelled("measured", f"the step without the profiler, {change}")
     if verbosity < 0:
         yield Paragraph(doc.comparison.summary)
         return
@@ -61,15 +66,16 @@ def listed(doc: RunList) -> Iterator[Block]:
 
 
 def _table(runs: tuple[Run, ...]) -> Grid:
-    """When, what, the step of the phase with most steps, its change, and what became of promises."""
+    """When, what, the step of the phase with most steps, else the one timed without the profiler, its change,
+    and what became of promises."""
     rows, before = [], None
     for run in runs:
-        step = max(run.steps, key=lambda s: s.count, default=None)
+        step = timed(run)
         change = "-"
-        if step is not None and before is not None and before.phase == step.phase and before.median_ms:
-            change = f"{signed(step.median_ms / before.median_ms - 1)} %"
+        if step is not None and before is not None and before.phase == step.phase and before.ms:
+            change = f"{signed(step.ms / before.ms - 1)} %"
         before = step or before
-        ms = "-" if step is None else milliseconds(step.median_ms)
+        ms = "-" if step is None else milliseconds(step.ms)
         held = ", ".join(f"{p.cause} {p.outcome}" for p in run.promises)
         rows.append((run.name, run.begun[:16].replace("T", " "), _commit(run), ms, change, held or "-"))
     return Grid(("run", "begun (UTC)", "commit", "step:ms", "change", "promises"), tuple(rows))

@@ -45,6 +45,16 @@ def decode(graphs: bool, step_us: float) -> Machine:
     return m
 
 
+def test_redacting_is_refused_before_anything_is_recorded(nsys: Made, capsys: Captured) -> None:
+    tool = nsys()
+    assert run(*NOW, "-q") == 0
+    recorded = len(tool.recordings)
+    capsys.readouterr()
+    assert main(["run", "--again", "--redact", "-q"]) == 2
+    assert "which --redact cannot change" in capsys.readouterr().err
+    assert len(tool.recordings) == recorded
+
+
 @pytest.fixture
 def fixed(nsys: Made, capture: Capture) -> Any:
     """The nsys of PATH, after one run of the loop without graphs; a call sets what is exported next."""

@@ -142,6 +142,28 @@ def test_runs_are_numbered_or_named(nsys: Made, capsys: Captured) -> None:
     assert run(*NOW, "--name", "../x") == 2
 
 
+def test_git_takes_the_history_and_no_runs(nsys: Made) -> None:
+    """What somebody wrote there stays; in a folder of the user's the runs alone are kept from git."""
+    nsys()
+    assert run(*NOW, "-q") == 0
+    ignored = Path(".advisor/.gitignore").read_text()
+    assert ignored == "*\n!/history/\n!/history/**\n"
+    Path(".advisor/history").mkdir()
+    Path(".advisor/history/findings.json").touch()
+    git = ["git", "-c", "core.excludesFile=/dev/null"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    listed = subprocess.run(
+        [*git, "status", "--porcelain", "-uall"], capture_output=True, text=True, check=True
+    ).stdout
+    assert listed == "?? .advisor/history/findings.json\n"
+    Path(".advisor/.gitignore").write_text("runs/*/*.sqlite\n")
+    assert run(*NOW, "-q", "--folder", ".advisor") == 0
+    assert Path(".advisor/.gitignore").read_text() == "runs/*/*.sqlite\n"
+    assert run(*NOW, "-q", "--folder", ".") == 0
+    assert not Path(".gitignore").exists()
+    assert Path("runs/.gitignore").read_text() == "*\n"
+
+
 @pytest.mark.slow
 def test_captures_of_old_runs_go_and_their_diagnoses_stay(nsys: Made, capsys: Captured) -> None:
     nsys()

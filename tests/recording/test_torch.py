@@ -15,7 +15,7 @@ import pytest
 
 from advisor.cli.main import main
 from advisor.recording.torch_profiler import Program, fewer, parse
-from tests.kineto_builder import decode
+from tests.kineto_builder import Profile, decode
 from tests.recording import fake_torch
 from tests.recording.conftest import Made
 from tests.recording.test_run import files, marked, record
@@ -99,6 +99,25 @@ def test_the_timed_step_is_the_unprofiled_one(capsys: Captured) -> None:
     assert f"{record()['unprofiled_ms']:.2f} ms untraced, as given" in capsys.readouterr().out
     assert run("--unprofiled-step", "0.77", command=[PY, "decode.py", "500"]) == 0
     assert "0.770 ms untraced, as given" in capsys.readouterr().out
+
+
+def test_the_step_of_a_program_on_the_cpu_is_listed_and_compared(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """Its trace shows no steps of a GPU; they were timed all the same."""
+    made = Profile().op("aten::linear", 0, 100)
+    monkeypatch.setenv("FAKE_TRACE", str(made.write(here / "cpu.json")))
+    assert run("-q", command=[PY, "decode.py", "500"]) == 0
+    assert main(["run", "--again", "-q"]) == 0
+    assert record()["steps"] == []
+    out = capsys.readouterr().out
+    first, second = record()["unprofiled_ms"], record("run-2")["unprofiled_ms"]
+    assert f"the step without the profiler, {first:.2f} to {second:.2f} ms" in out
+    assert main(["runs", "--format", "json"]) == 0
+    assert main(["runs"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert any(f" {first:.2f} " in line for line in listed)
+    assert any(f" {second:.2f} " in line and line.rstrip().endswith("-") for line in listed)
 
 
 @pytest.mark.slow
