@@ -31,6 +31,7 @@ _COUNTERS = {name: (overlay.COUNTER_NAMES[name].removesuffix(" %"), "%") for nam
     "memory_total_bytes": ("memory", "B"),
     "throttled": ("clocks throttled", ""),
     "overheated": ("throttled by heat", ""),
+    "slowed": ("slowed down by the hardware", ""),
     "performance_state": ("performance state", ""),
 }
 #: Process and thread ids that Perfetto accepts as such.

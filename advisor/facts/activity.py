@@ -32,6 +32,7 @@ _CLOCK_COLUMNS = (
     "power_limit_w",
     "throttled",
     "overheated",
+    "slowed",
     "temperature_c",
     "performance_state",
 )
@@ -310,6 +311,7 @@ def state_facts(a: Analysis, device: int, out: FactWriter) -> None:
     """The performance state of a busy board: one look at it tells that."""
     rows, mine, busy = _clock_samples(a, device)
     state, power, limit = (rows[n][busy] for n in ("performance_state", "power_w", "power_limit_w"))
+    out.put("clock.power_over_limit", _mean(power / limit))
     known = state[~np.isnan(state)]
     if not len(known):
         return
@@ -317,7 +319,6 @@ def state_facts(a: Analysis, device: int, out: FactWriter) -> None:
     out.put("clock.low_state_ratio", low)
     out.put("clock.low_state_window_ratio", low * float(busy.sum() / max(mine.sum(), 1)))
     out.put("clock.performance_state", f"P{median_of(known):.0f}")
-    out.put("clock.power_over_limit", _mean(power / limit))
 
 
 def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
@@ -325,7 +326,7 @@ def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
     rows, mine, busy = _clock_samples(a, device)
     if not busy.any():
         return
-    clock, top, power, limit, held, heated, heat = (rows[name][busy] for name in _CLOCK_COLUMNS[4:-1])
+    clock, top, power, limit, held, heated, slowed, heat = (rows[n][busy] for n in _CLOCK_COLUMNS[4:-1])
     about, spec = a.device(device), gpu_of(a.device(device))
     highest = about.clock_hz if np.isnan(top).all() else float(np.nanmax(top))
     if not highest and not np.isnan(rows["sm_clock_hz"][mine]).all():
@@ -346,14 +347,19 @@ def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if spec is not None and rated:
         limit = np.full(len(power), float(spec.tdp_w or np.nan))
     at_limit = np.where(np.isnan(power) | np.isnan(limit), np.nan, power >= limits.AT_LIMIT_RATIO * limit)
-    # The driver's own reasons take precedence over the measured power.
-    limited = np.where(np.isnan(held), at_limit, held)
+    # The driver's own reasons take precedence over the measured power, which at its limit holds nothing down
+    # as long as the clock is at its highest.
+    full = clock >= limits.FULL_CLOCK_RATIO * (highest or np.inf)
+    limited = np.where(np.isnan(held), np.where(full, 0.0 * at_limit, at_limit), held)
     # The limit may be set below the rated power: samples below the rating may still be at the limit.
     unsure = rated and bool(np.isnan(held).any())
     shares = {"clock.power_limited_ratio": _mean(at_limit), "clock.limited_ratio": _mean(limited)}
     out.put_between({n: (s, 1.0 if unsure else s) for n, s in shares.items() if not np.isnan(s)})
+    if highest and not np.isnan(mean_clock) and not np.isnan(limited).all():
+        out.put("clock.unexplained_ratio", _mean((limited == 0) & (clock < limits.LOW_CLOCK_RATIO * highest)))
     if spent := np.nansum(limited):
-        out.put("clock.limit", "heat" if np.nansum(heated) / spent >= 0.5 else "power")
+        hot, slow = (np.nansum(of) / spent for of in (heated, slowed))
+        out.put("clock.limit", "heat" if hot >= 0.5 else "hardware's own" if slow >= 0.5 else "power")
     out.put("clock.held_back_ratio", _mean(held))
     out.put("clock.temperature_max_c", hottest)
     table: list[list[Any]] = [

@@ -82,6 +82,10 @@ BUSY_SAMPLE_RATIO = 0.5
 #: Power from this share of its limit on counts as at the limit. Choice: samplers average over a second.
 #: Lower, and a GPU that runs just below its limit is throttled.
 AT_LIMIT_RATIO = 0.97
+#: Below this share of the highest clock a sample needs a reason. Choice, as `max_clock` of UTL108.
+LOW_CLOCK_RATIO = 0.85
+#: From this share of the highest clock on nothing holds it down. Choice: clocks go in steps of about 1 %.
+FULL_CLOCK_RATIO = 0.98
 #: From this performance state on a busy GPU is in a low one. NVIDIA (NVML): P0 is the fastest of 15; P1
 #: and P2 are those in which some boards compute.
 LOW_STATE = 3

@@ -166,7 +166,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "samples": _names(
         "time device gr_active sm_active sm_issue tensor_active dram_read dram_write pcie_rx "
         "pcie_tx nvlink_rx nvlink_tx sm_clock_hz sm_clock_max_hz power_w power_limit_w "
-        "temperature_c memory_used_bytes memory_total_bytes throttled overheated performance_state"
+        "temperature_c memory_used_bytes memory_total_bytes throttled overheated slowed performance_state"
     ),
     # `tensors`: bytes of a caching allocator's memory that are in use by then.
     "allocations": _names("time device process bytes kind memory address tensors"),

@@ -278,6 +278,7 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "clock.temperature_max_c",
         "clock.limit",
         "clock.limited_ratio",
+        "clock.unexplained_ratio",
         # performance states: see tests/scenarios/test_performance_state.py
         "clock.low_state_ratio",
         "clock.low_state_window_ratio",

@@ -64,6 +64,30 @@ def test_a_clock_that_falls_halfway(tmp_path: Path) -> None:
     assert "clock-throttled" not in causes(rising)
 
 
+@pytest.mark.parametrize(
+    ("reasons", "limit", "action"),
+    [
+        (POWER_CAP, "power", "raise-power-limit"),
+        (HEAT, "heat", "improve-cooling"),
+        ("0x0000000000000008", "hardware's own", "read-clock-reasons"),
+        ("0x0000000000000088", "hardware's own", "read-clock-reasons"),  # the brake of the supply
+        ("0x0000000000000048", "heat", "improve-cooling"),
+    ],
+)
+def test_the_reasons_of_the_driver_come_first(tmp_path: Path, reasons: str, limit: str, action: str) -> None:
+    """Whatever the power is, here 86 % of its limit."""
+    path = written(tmp_path, [(100, 1200, 600, 100, reasons)] * 30)
+    assert clocks(path)["clock.limit"] == limit
+    (finding,) = [f for f in diagnose(path).findings if f.cause == "clock-throttled"]
+    assert finding.recommendations[0].id == action
+
+
+def test_a_low_clock_for_which_the_driver_names_no_limit(tmp_path: Path) -> None:
+    """Application clocks (0x2); a clock just as high as counts is no fault."""
+    assert causes(written(tmp_path, [(100, 1500, 600, 100, "0x0000000000000002")] * 30)) == ["low-clock"]
+    assert causes(written(tmp_path, [(100, 1690, 600, 100, "0x0000000000000002")] * 30)) == []
+
+
 def test_heat_is_named(tmp_path: Path) -> None:
     path = written(tmp_path, [(100, 1200, 500, 100, HEAT)] * 30)
     found = clocks(path)

@@ -323,10 +323,40 @@ def test_a_clock_held_down_by_the_power_limit(tmp_path: Path, source: Source) ->
 
 
 def test_a_low_clock_below_every_limit_is_no_throttling(tmp_path: Path) -> None:
-    """Application clocks, or a board that lowers its clock for dense GEMMs."""
+    """61 % of the clock at 64 % of the power limit: application clocks, or a lock."""
     d = judged(nvidia_smi, tmp_path, always(HEALTHY | {"clock": 1200}))
     assert fact(d, "clock.limited_ratio") == 0.0
-    assert ranked(d) == []
+    assert fact(d, "clock.unexplained_ratio") == 1.0
+    assert ranked(d) == ["low-clock"]
+    assert d.findings[0].recommendations[0].id == "release-clocks"
+
+
+@pytest.mark.parametrize(
+    ("power", "clock", "cause", "action"),
+    [
+        (595, 1400, "low-clock", "read-clock-reasons"),  # 85 % of the limit: it may be reached in between
+        (660, 1400, "low-clock", "read-clock-reasons"),
+        (400, 1400, "low-clock", "release-clocks"),
+        (690, 1400, "clock-throttled", "raise-power-limit"),
+        (690, 1975, None, None),  # at the limit, and nothing is lost
+        (595, 1980, None, None),
+        (595, 1700, None, None),  # 86 % of the clock
+    ],
+)
+def test_power_is_the_reason_where_it_is_at_its_limit_and_the_clock_is_lower(
+    tmp_path: Path, power: float, clock: float, cause: str | None, action: str | None
+) -> None:
+    d = judged(nvidia_smi, tmp_path, always(HEALTHY | {"clock": clock, "power": power}))
+    assert ranked(d) == ([cause] if cause else [])
+    assert [f.recommendations[0].id for f in d.findings] == ([action] if action else [])
+
+
+def test_power_that_is_seldom_at_its_limit_explains_no_clock_that_is_always_low(tmp_path: Path) -> None:
+    """In every sixth second; a partner whose clock falls in those seconds alone lacks nothing."""
+    low = [HEALTHY | {"clock": 1400, "power": 695 if i % 6 == 0 else 540} for i in range(SECONDS)]
+    assert ranked(judged(nvidia_smi, tmp_path, low)) == ["low-clock"]
+    now_and_then = [s | {"clock": 1400 if s["power"] > 600 else 1980} for s in low]
+    assert ranked(judged(nvidia_smi, tmp_path, now_and_then)) == []
 
 
 def test_an_idle_gpu_clocks_down_on_purpose(tmp_path: Path) -> None:

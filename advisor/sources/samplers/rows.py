@@ -69,8 +69,10 @@ _LEAST_BLANK = 2.0**47
 
 #: Bits of nvmlClocksEventReasons (nvidia-ml-py 13.615) that limit the clock against the load's demand: power
 #: cap, hardware and software slowdown, brake, limits of the board and for its reliability. Idle, application
-#: clocks and sync boost are a choice.
+#: clocks and sync boost are a choice. A slowdown of the hardware (0x08) that does not name heat, and its
+#: brake (0x80), come from the supply or a fast protection: no limit that could be raised.
 _HELD_BACK, _HEAT = 0x04 | 0x08 | 0x20 | 0x40 | 0x80 | 0x200 | 0x400, 0x20 | 0x40
+_SLOWDOWN = 0x08 | 0x80
 _REASONS = (
     "clocks_throttle_reasons.active",
     "clocks_event_reasons.active",
@@ -116,20 +118,22 @@ def measured(row: Mapping[str, str]) -> dict[str, float]:
         values["performance_state"] = float(state[1])
     limits = _limits(row)
     if limits is not None:
-        values["throttled"], values["overheated"] = map(float, limits)
+        values["throttled"], values["overheated"], values["slowed"] = map(float, limits)
     return values
 
 
-def _limits(row: Mapping[str, str]) -> tuple[bool, bool] | None:
-    """Whether something limits the clock, and whether it is heat; None if unknown."""
+def _limits(row: Mapping[str, str]) -> tuple[bool, bool, bool] | None:
+    """Whether something limits the clock, whether it is heat, and whether it is a slowdown of the hardware
+    that does not name heat; None if unknown."""
     for text in (row[name].strip() for name in _REASONS if name in row):
         # A bit mask as ``0x0000000000000004`` or as a plain number.
         bits = read_int(text, 16) if _HEX.fullmatch(text) else number(text)
         if bits is not None:
-            return bool(int(bits) & _HELD_BACK), bool(int(bits) & _HEAT)
+            hot = bool(int(bits) & _HEAT)
+            return bool(int(bits) & _HELD_BACK), hot, bool(int(bits) & _SLOWDOWN) and not hot
     power, heat = (number(row[n]) if n in row else None for n in ("pviol", "tviol"))
     if power is not None or heat is not None:
-        return bool(power) or bool(heat), bool(heat)
+        return bool(power) or bool(heat), bool(heat), False
     active = {
         found[2]: cell.strip().lower() == "active"
         for name, cell in row.items()
@@ -137,7 +141,9 @@ def _limits(row: Mapping[str, str]) -> tuple[bool, bool] | None:
     }
     if not active:
         return None
-    return any(active.values()), any(on and "thermal" in what for what, on in active.items())
+    hot = any(on and "thermal" in what for what, on in active.items())
+    slow = any(active.get(name, False) for name in ("slowdown", "power_brake_slowdown"))
+    return any(active.values()), hot, slow and not hot
 
 
 # --- time stamps of samplers, of every shape they come in -----------------------------------------
