@@ -135,7 +135,7 @@ def over_time(a: Analysis, out: FactWriter) -> None:
             of = rows[limit][at] * factor if limit else np.full(1, np.nan)
             most = None if np.isnan(of).all() else float(np.nanmax(of))
             cells = (values.mean(), values.min(), values.max(), *(q.mean() for q in ends))
-            share = None if most is None else float(values.mean()) / most
+            share = float(values.mean()) / most if most else None
             table.append([device, words, *(float(c) for c in cells), most, share])
     out.table("samples.held", table)
     moments = stretches(rows["time"] / 1e9)

@@ -152,7 +152,8 @@ def memory_facts(a: Analysis, device: int, out: FactWriter) -> None:
     peak = max(float(used.max(initial=0)), held)
     if len(used) or len(level):
         out |= {
-            "memory.used_ratio": used.max() / size if size and len(used) else None,
+            # Samples of more than the device has are those of another GPU.
+            "memory.used_ratio": used.max() / size if size and len(used) and used.max() <= size else None,
             "memory.peak_bytes": peak,
             "memory.least_used_ratio": min(peak / size, 1.0) if size else None,
         }

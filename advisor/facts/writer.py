@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any, Self
@@ -12,8 +12,22 @@ from typing import Any, Self
 from msgspec import UNSET
 
 from advisor.knowledge.facts import FactSpec, evidence_tables
-from advisor.model.facts import TRACE, Fact, FactBase, Interval, Row, Scope, Table, Value
+from advisor.model.facts import TRACE, Fact, FactBase, Interval, Row, Scope, Table, Unit, Value
 from advisor.model.gain import whole
+from advisor.sources.ranges import MOST_NS
+
+_FINITE = sys.float_info.max
+#: Unit -> the most that a capture can hold: ten years, an exbibyte, 10 PB/s, the whole numbers of a float. A
+#: damaged file may give more.
+_MOST: Mapping[Unit, float] = {
+    "ms": MOST_NS / 1e6,
+    "us": MOST_NS / 1e3,
+    "ns": float(MOST_NS),
+    "bytes": 2.0**60,
+    "bytes_per_s": 1e16,
+    "count": 2.0**53,
+    "count_per_s": 2.0**53,
+}
 
 
 def _plain(value: Any) -> Value | None:
@@ -23,7 +37,8 @@ def _plain(value: Any) -> Value | None:
 
 
 class FactWriter:
-    """Fills a `FactBase`. A value of None or NaN is unknown and stays missing."""
+    """Fills a `FactBase`. A value that is None, NaN or beyond what its unit can hold is unknown and stays
+    missing."""
 
     def __init__(
         self,
@@ -51,7 +66,7 @@ class FactWriter:
         writer is for a scope of another level: both are programming errors."""
         spec = self._catalogue[name]
         value = _plain(value)
-        if value is None or value in (math.inf, -math.inf):
+        if value is None or (isinstance(value, int | float) and abs(value) > _MOST.get(spec.unit, _FINITE)):
             return
         scope = self._scope_of(name)
         if scope.level != spec.level:

@@ -26,6 +26,8 @@ _RANGES: dict[str, tuple[float, float]] = {
     "accepted": (0.0, 1e4),
     "output_tokens": (0.0, 1e9),
 }
+#: Column -> what it is a part of.
+_PARTS = {"memory_used_bytes": "memory_total_bytes"}
 #: No sum of the times of a recording is longer: ten years of the work of all its GPUs and threads.
 MOST_NS = 10 * 366 * 86_400 * 10**9
 #: Tools round, and sum up shares of stretches that overlap a little.
@@ -41,7 +43,7 @@ def possible(
 ) -> list[dict[str, float] | None]:
     """The values of each row; None for a row with a value that cannot be, which the ledger counts. A column
     that is beyond its range in most rows that have it says something else: its rows stay without it."""
-    beyond = [{n for n, v in row.items() if n in _RANGES and not _within(n, v)} for row in rows]
+    beyond = [{n for n, v in row.items() if n in _RANGES and not _within(n, v, row)} for row in rows]
     given: dict[str, int] = {}
     wrong: dict[str, int] = {}
     for row, names in zip(rows, beyond, strict=True):
@@ -59,8 +61,9 @@ def possible(
     return kept
 
 
-def _within(name: str, value: float) -> bool:
+def _within(name: str, value: float, row: Mapping[str, float]) -> bool:
     least, most = _RANGES[name]
+    most = min(most, row.get(_PARTS.get(name, ""), most))
     room = _ROUNDED if (least, most) == _SHARE else 0.0
     return least <= value <= most + room
 

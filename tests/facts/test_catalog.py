@@ -76,6 +76,17 @@ def test_what_cannot_be_known_is_missing_not_zero() -> None:
     assert len(writer.base) == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("load.slot_prompt_per_s", 1e308), ("load.requests_a_batch", 5e304), ("memory.peak_bytes", 2**61)],
+)
+def test_more_than_any_capture_holds_is_missing(name: str, value: float) -> None:
+    level = CATALOGUE[name].level
+    writer = FactWriter(CATALOGUE).at(TRACE if level == "trace" else Scope(device=0))
+    writer.put(name, value)
+    assert len(writer.base) == 0
+
+
 def test_a_missing_table_makes_a_fact_missing(tmp_path: Path) -> None:
     base = facts(Export().process(1).launch(at=0).launch(at=50_000), tmp_path)
     assert base.value("activity.sm_ratio", Scope(device=0)) is None

@@ -270,6 +270,14 @@ def test_a_full_device(tmp_path: Path, source: Source) -> None:
     assert fact(d, "memory.used_ratio") == pytest.approx(79 / 80)
 
 
+@pytest.mark.parametrize("memory", [0, 3])
+def test_a_total_that_is_less_than_what_is_used_is_not_believed(tmp_path: Path, memory: int) -> None:
+    log = nvidia_smi(tmp_path, always(HEALTHY))
+    log.write_text(log.read_text().replace(f"{80 * 1024} MiB", f"{memory} MiB"))
+    d = advisor.diagnose(log)
+    assert "memory.used_ratio" not in {f.name for f in d.facts}
+
+
 SCREEN = """\
 | NVIDIA-SMI 550.127.05             Driver Version: 550.127.05     CUDA Version: 12.4     |
 |   0  NVIDIA H100 80GB HBM3          On  |   00000000:19:00.0 Off |                    0 |
