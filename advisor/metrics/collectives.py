@@ -38,7 +38,7 @@ _KINDS = tuple(
 )
 
 _UNKNOWN = "collective"
-_EXCHANGE = re.compile(r"(?i)(?:^|[^a-z])all_?(?:to|2)_?all")
+_EXCHANGE = re.compile(r"(?i)(?:^|[^a-z])(?:all[ _-]?(?:to|2)[ _-]?all|a2a(?![a-z]))")
 
 QUEUED = "idle, work was queued"
 #: What a device does between two collectives -> idle parts of the budget.

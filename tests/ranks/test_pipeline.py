@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -431,3 +432,37 @@ def test_recorded_names_tell_transfers_from_collectives(
     d = diagnosed([stage(r, c).write(tmp_path / f"rank{r}.json") for r, c in enumerate(calls)])
     assert found in causes(d)
     assert never not in causes(d)
+
+
+def exchanging(name: str | None) -> Cluster:
+    """Experts of four ranks: an exchange after each layer, which NCCL makes of sends and receives."""
+    made = Cluster(4)
+    for i in range(12):
+        with made.step(f"decode_step {i}"):
+            for _ in range(LAYERS):
+                made.compute(GEMM, 150)
+                with ExitStack() as open_:
+                    for machine in made.machines if name else ():
+                        open_.enter_context(machine.step(name or ""))
+                    made.collective(SEND_RECV, 60)
+    return made
+
+
+def kinds(d: Diagnosis) -> set[str]:
+    tables = (t for t in finding(d, "exposed-communication").evidence if "kind" in t.columns)
+    return {str(row[0]) for t in tables for row in t.rows}
+
+
+@pytest.mark.parametrize(
+    "name", ["nccl:all_to_all", "alltoall_dispatch", "all2all_combine", "AllToAll", "all-to-all", "moe_a2a"]
+)
+def test_a_range_names_an_exchange_of_all_with_all(tmp_path: Path, name: str) -> None:
+    d = diagnosed(exchanging(name).write(tmp_path))
+    assert kinds(d) == {"all-to-all"}
+    assert "pipeline-bubbles" not in causes(d)
+
+
+@pytest.mark.parametrize("name", [None, "recv_tensors", "a2arch"])
+def test_other_ranges_name_none(tmp_path: Path, name: str | None) -> None:
+    """The near miss."""
+    assert kinds(diagnosed(exchanging(name).write(tmp_path))) == {"send-recv"}
