@@ -286,18 +286,18 @@ def without_fault(
     finding above info is about it (`unowned`: its name and share), or is kernels of which no rate is known
     (`unrated`, the largest first). Where those hold most of the time, that comes first."""
     yet = ", ".join(f"{name} ({percent(share)})" for name, share in (unowned or {}).items())
+    fast = " and ".join(f"{name} ({percent(share)} of the {of})" for name, share in (unrated or {}).items())
+    busy = ""
+    if max((unrated or {}).values(), default=0.0) >= MOSTLY:
+        busy = f"Busy, but whether its kernels are fast {captures} cannot tell: no rate is known of {fast}. "
     if options:
         offered = ", ".join(f"{o.title} {times(o.speedup.mid)} x" for o in options)
         held = f"; no finding above info is about {yet} of the {of}" if yet else ""
-        return f"No fault{bound}{held}. Options: {offered}."
+        return f"{busy}No fault{' found' if busy else ''}{bound}{held}. Options: {offered}."
     if yet:
         return f"No finding above info is about {yet} of the {of}: {load}{bound}."
-    fast = " and ".join(f"{name} ({percent(share)} of the {of})" for name, share in (unrated or {}).items())
-    if max((unrated or {}).values(), default=0.0) >= MOSTLY:
-        return (
-            f"Busy, but whether its kernels are fast {captures} cannot tell: no rate is known of {fast}. "
-            f"Nothing else above {percent(WORTH)} of the {of} was found: {load}{bound}."
-        )
+    if busy:
+        return f"{busy}Nothing else above {percent(WORTH)} of the {of} was found: {load}{bound}."
     if options is None:
         return f"No fault found: {load}{bound}. What a fix would win cannot be predicted from {captures}."
     judged = f"; not judged is how fast {fast} run" if fast else ""

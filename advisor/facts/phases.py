@@ -152,6 +152,9 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
             "phase.launch_idle_ratio": parts[_LAUNCH].sum() / max(length - parts[_PROFILER], 1.0),
         }
         _kernel_shares(a, device, steps, weight_bytes, own)
+        if phase == "decode":
+            reads = own.value("phase.attention_dram_ratio")
+            out.put("kernel.decode_attention_dram_ratio", reads)
 
 
 def _kernel_shares(a: Analysis, device: int, steps: Array, weight_bytes: int | None, out: FactWriter) -> None:

@@ -239,7 +239,7 @@ def assemble(done: Analysed, of_job: bool = False) -> Diagnosis:
         tool=Tool(version=__version__, engine=done.inference.engine),
         inputs=(source,),
         verdict=verdict(analysis, findings, found.not_evaluated, options, facts)
-        + unmeasured(analysis, facts, not options and not worth_reporting(findings))
+        + unmeasured(analysis, facts, None if worth_reporting(findings) else not options)
         + newer_engine(serving.name, serving.version),
         headline=headline(findings, rules, done.gains.combined),
         do=to_do(findings, rules, combined),

@@ -164,13 +164,15 @@ def _unrated(a: Analysis, facts: FactBase | None) -> dict[str, float]:
         if (share := min(time / window, 1.0)) >= HOLDS_MUCH:
             mine = a.names.mask(lambda k, family=family: k.family == family)
             largest = a.names.short[int(np.argmax(np.where(mine, by_name, -1.0)))]
-            found[largest.removeprefix("void ")[:_LABEL]] = share
+            name = largest.removeprefix("void ")
+            found[name if len(name) <= _LABEL else f"{name[: _LABEL - 1]}…"] = share
     return found
 
 
-def unmeasured(a: Analysis, facts: FactBase, named: bool = False) -> str:
+def unmeasured(a: Analysis, facts: FactBase, named: bool | None = None) -> str:
     """A note if decode is mostly matrix products of unknown bandwidth, with the call that measures it;
-    empty if it is known, or if no peak is known to compare with. `named`: the verdict names such kernels."""
+    empty if it is known, or if no peak is known to compare with. `named`: the verdict names such kernels,
+    False: only those that hold most of the time; None: none."""
     for fact in facts:
         scope, value = fact.scope, fact.value
         if fact.name != "phase.gemm_window_ratio" or scope.device is None or float(value) < _MOSTLY:
@@ -179,7 +181,8 @@ def unmeasured(a: Analysis, facts: FactBase, named: bool = False) -> str:
         unknown = facts.value("phase.gemm_dram_ratio", scope) is None
         if decode and unknown and dram_peak(a.device(scope.device)):
             call = f"advisor {quote(a.trace.capture.path)} --weight-bytes N|config.json"
-            if named and _unrated(a, facts):
+            unrated = _unrated(a, facts) if named is not None else {}
+            if unrated and (named or max(unrated.values()) >= ranking.MOSTLY):
                 return f" How fast matrix products read their weights: {call}"
             return (
                 f" Matrix products hold {percent(float(value))} of the step, and neither counters nor "

@@ -217,3 +217,21 @@ def test_split_attention_where_it_belongs(
 ) -> None:
     d = diagnosed(with_splits(grid, us, *after), tmp_path)
     assert severity(d, "split-kv-for-full-work") is None
+
+
+@pytest.mark.parametrize(("dram", "graded"), [(25, "medium"), (75, "info")])
+def test_the_rate_decides_about_split_attention_of_full_batches(
+    tmp_path: Path, dram: int, graded: str
+) -> None:
+    m = Machine()
+    for i in range(10):
+        with m.step(f"decode_step {i}"):
+            for _ in range(20):
+                m.launch(GEMV, 150)
+                m.launch(SPLIT, 110, grid=(1, 64, 8))
+                m.launch(GEMV, 150)
+            m.read_back()
+    m.sample({GEMV: (90, 80, 10), SPLIT: (90, dram, 10)}, period=10)
+    d = diagnosed(m, tmp_path)
+    assert severity(d, "split-kv-for-full-work") == graded
+    assert fact(d, "kernel.decode_attention_dram_ratio") == pytest.approx(dram / 100, abs=0.03)
