@@ -272,7 +272,7 @@ def split_attention(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
     reading is faster than that."""
     filled = work.waves
     mine = require(work.attention & (2 * filled < 1) & (filled > 0), "no attention kernel has few blocks")
-    level, error = work.dram
+    level, error = work.attention_reads
     read = np.clip((level - lean * error) / fact_limits.ACHIEVABLE_RATIO, 0.0, 1.0)
     best = np.where(np.isnan(read), filled / 2, read)
     share = {-1: np.clip(2 * filled, 0.5, 1.0), 0: filled, 1: best}[lean]

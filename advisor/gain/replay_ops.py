@@ -246,6 +246,29 @@ class Work:
         level[more], error[more] = (weight * near)[more], (weight * off)[more]
         return level, error
 
+    @cached_property
+    def attention_reads(self) -> tuple[Array, Array]:
+        """DRAM activity of attention and its error, as `streaming`; where samples do not tell kernels apart,
+        by their mean over the busy time, of which the other kernels have between nothing and all that can be
+        had. NaN where that says little (`LIKELY_ERROR`)."""
+        level, error = (column.copy() for column in self.streaming)
+        for device in distinct(self.device[self.attention]).tolist():
+            samples, budget = self.a.samples(device), self.a.budgets.get(device)
+            mine = self.attention & (self.device == device) & np.isnan(level)
+            dram = None if samples is None else samples.dram
+            if dram is None or np.isnan(dram).all() or budget is None or not mine.any():
+                continue
+            at = self.a.device_kernels(device)
+            of = at[self.a.names.mask(lambda k: k.family in ATTENTION)[self.a.op_name[at]]]
+            busy = budget.busy_ns / budget.window.nonzero_length
+            mean = float(np.nanmean(dram)) / max(busy, 1e-9)
+            share = min(float(self.a.ops.length[of].sum()) / max(budget.busy_ns, 1), 1.0)
+            least = max(mean - (1 - share) * fact_limits.ACHIEVABLE_RATIO, 0.0) / max(share, 1e-9)
+            most = min(mean / max(share, 1e-9), 1.0)
+            if 0 <= most - least <= 2 * metric_limits.recording.LIKELY_ERROR:
+                level[mine], error[mine] = (least + most) / 2, (most - least) / 2
+        return level, error
+
     def _levels(self, measure: str, known: Callable[[Activity, str], Array]) -> tuple[Array, Array, Array]:
         """Level, error and weight of every operation in a group that is `known`, else NaN."""
         out = np.full((3, len(self)), np.nan)

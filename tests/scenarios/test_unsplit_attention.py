@@ -57,9 +57,9 @@ def test_few_blocks_of_a_long_context(kernel: Kernel, tmp_path: Path) -> None:
     assert after.high == pytest.approx(rest + LAYERS * 90 / 1e3, rel=0.05)
 
 
-def read_at(dram: int, blocks: int = 60) -> Machine:
-    """The same with samples of DRAM, which attention keeps so busy; all else keeps it at 10 %."""
-    m = decode(PAGED, 2000, blocks)
+def read_at(dram: int, blocks: int = 60, us: float = 2_000) -> Machine:
+    """The same with samples of DRAM, which all kernels keep so busy."""
+    m = decode(PAGED, us, blocks)
     count = int(m.gpu_free // 100)
     m.export.gpu_metrics(
         {
@@ -85,6 +85,21 @@ def test_splits_read_the_cache_no_faster_than_the_memory(
     rest, attention = LAYERS * 0.048, LAYERS * 2.0
     assert gain.step_after_ms.mid == pytest.approx(rest + mid * attention, rel=0.05)
     assert gain.step_after_ms.low == pytest.approx(rest + low * attention, rel=0.15)
+
+
+@pytest.mark.parametrize(("dram", "blocks"), [(38, 32), (64, 56)])
+def test_the_mean_of_samples_bounds_attention_that_holds_nearly_all(
+    dram: int, blocks: int, tmp_path: Path
+) -> None:
+    """Samples cannot tell the few other kernels apart, which may have read nothing or at the full rate."""
+    d = diagnosed(read_at(dram, blocks, 1_800), tmp_path)
+    assert [f.value for f in d.facts if f.name == "activity.kernels_resolved"] == [False]
+    gain = next(f.gain for f in d.findings if f.cause == "unsplit-attention")
+    assert gain is not None
+    assert gain.step_after_ms is not None
+    at_the_memorys_rate = LAYERS * (0.048 + 1.8 * dram / 92)
+    assert gain.step_after_ms.low <= at_the_memorys_rate <= gain.step_after_ms.high
+    assert gain.step_after_ms.mid == pytest.approx(at_the_memorys_rate, rel=0.05)
 
 
 def test_blocks_that_fill_the_gpu_are_read_for_their_bytes(tmp_path: Path) -> None:
