@@ -250,7 +250,7 @@ class Work:
     def attention_reads(self) -> tuple[Array, Array]:
         """DRAM activity of attention and its error, as `streaming`; where samples do not tell kernels apart,
         by their mean over the busy time, of which the other kernels have between nothing and all that can be
-        had. NaN where that says little (`LIKELY_ERROR`)."""
+        had; not known where that says little (`LIKELY_ERROR`)."""
         level, error = (column.copy() for column in self.streaming)
         for device in distinct(self.device[self.attention]).tolist():
             samples, budget = self.a.samples(device), self.a.budgets.get(device)
