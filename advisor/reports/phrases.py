@@ -236,7 +236,7 @@ def header(d: Diagnosis, limit: int | None = None) -> Iterator[Block]:
         yield from job(d)
         yield from _steps(d.main_steps, None)
     for entry in d.inputs[:limit] if limit is None or not ranks else ():
-        yield from header_input(entry, d.main_steps if len(d.inputs) == 1 else None)
+        yield from header_input(entry, d.main_steps if len(d.inputs) == 1 else None, alone(d))
         yield from labelled(("programs", programs(d)))
     if limit is not None and not ranks and len(d.inputs) > limit:
         yield Labelled("", f"and {len(d.inputs) - limit} more captures")
@@ -245,8 +245,11 @@ def header(d: Diagnosis, limit: int | None = None) -> Iterator[Block]:
     yield Labelled("analysed", f"by {d.tool.name} {d.tool.version}, engine {d.tool.engine}")
 
 
-def header_input(entry: Input, steps: tuple[StepSummary, ...] | None = None) -> Iterator[Block]:
-    """One capture, with its steps unless they are those of a whole job (None)."""
+def header_input(
+    entry: Input, steps: tuple[StepSummary, ...] | None = None, device: int | None = None
+) -> Iterator[Block]:
+    """One capture, with its steps unless they are those of a whole job (None); of the program of one
+    `device`, where several run their own."""
     yield Title(entry.path)
     if entry.format != UNREADABLE:
         evidence, startup = "; ".join(entry.serving_evidence), entry.startup_ms
@@ -256,7 +259,7 @@ def header_input(entry: Input, steps: tuple[StepSummary, ...] | None = None) -> 
             ("engine", evidence and f"evidence: {evidence}"),
             ("workload", workload(entry)),
         )
-        yield from _steps(steps, entry)
+        yield from _steps(steps, entry, device)
         yield from labelled(
             ("window", window(entry)),
             ("start-up", f"{value_text(startup, 'ms')} set aside" if startup else ""),
@@ -268,7 +271,9 @@ def header_input(entry: Input, steps: tuple[StepSummary, ...] | None = None) -> 
     yield from (Labelled("import", f"{row.severity}: {row}") for row in rows)
 
 
-def _steps(steps: tuple[StepSummary, ...] | None, entry: Input | None) -> Iterator[Block]:
+def _steps(
+    steps: tuple[StepSummary, ...] | None, entry: Input | None, device: int | None = None
+) -> Iterator[Block]:
     if steps:
         yield Labelled("steps", ", ".join(f"{s.count} {s.phase}" for s in steps) + _method(entry))
         times = "; ".join(
@@ -290,7 +295,7 @@ def _steps(steps: tuple[StepSummary, ...] | None, entry: Input | None) -> Iterat
         load.insert(0, f"{digits(round(entry.kernels_per_step, 1))} kernels per step")
     if entry.busy_share is not None:
         load.append(f"GPU busy {value_text(entry.busy_share, 'ratio')} of the window")
-    yield from labelled(("load", ", ".join(load)), ("delivers", ", ".join(rates(entry))))
+    yield from labelled(("load", ", ".join(load)), ("delivers", rates(entry, device)))
 
 
 #: Steps of two GPUs whose medians differ by this factor are not those of one program.
@@ -324,12 +329,19 @@ def _counted(steps: StepSummary) -> str:
     return f"{amount(steps.count, name)} of {milliseconds(steps.median_ms)} ms"
 
 
-def rates(entry: Input) -> list[str]:
-    """Tokens a second and how much of the device's peaks that takes, as far as known."""
+def alone(diagnosis: Diagnosis) -> int | None:
+    """The device whose steps stand for the capture, if the others run programs of their own."""
+    return diagnosis.main_steps[0].device if programs(diagnosis) else None
+
+
+def rates(entry: Input, device: int | None = None) -> str:
+    """Tokens a second and how much of the device's peaks that takes, as far as known; of the program of one
+    `device`, where several run their own."""
     parts = [] if entry.tokens_per_s is None else [f"{digits(round(entry.tokens_per_s))} tokens/s (profiled)"]
     used = (("bandwidth", entry.model_bandwidth_ratio), ("FLOP", entry.model_flop_ratio))
     known = ((what, value_text(ratio, "ratio")) for what, ratio in used if ratio is not None)
-    return parts + [f"model-{what} utilisation {text}" for what, text in known]
+    text = ", ".join((*parts, *(f"model-{what} utilisation {text}" for what, text in known)))
+    return f"device {device}: {text}" if text and device is not None else text
 
 
 def _method(entry: Input | None) -> str:

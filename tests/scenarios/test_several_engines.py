@@ -32,6 +32,7 @@ def test_each_engine_is_told_with_its_steps(layer: float, exchange: bool, told: 
     said = plain(diagnosed(two(layer, exchange), tmp_path), TextOptions())
     assert ("programs  device 0: 1" in said) is told
     assert ("(process 200)" in said) is told
+    assert ("delivers  device " in said) is told
 
 
 def test_one_engine_alone(tmp_path: Path) -> None:
