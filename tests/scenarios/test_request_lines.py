@@ -31,14 +31,32 @@ def tgi(total: str, queue: str, inference: str, token: str) -> str:
 
 
 def test_requests_of_tgi(tmp_path: Path) -> None:
-    """1.6 s of 4 s in the queue, and 80 tokens of 30 ms; the other waits for nothing and makes 20 of 60."""
+    """1.6 s of 4 s in the queue, and 80 tokens of 30 ms; the other waits for nothing and makes 20 of 60,
+    in which reading its prompt is too large a share."""
     found = told(tmp_path, tgi("4.0s", "1.6s", "2.4s", "30ms") + tgi("1200.5ms", "500µs", "1.2s", "60ms"))
     assert found.inputs[0].producer == "TGI"
     assert found.inputs[0].serving_engine == "tgi"
-    expected = {"request_ms": 2600.25, "queue_ms": 800.25, "token_ms": 36, "output_tokens": 50}
+    expected = {"request_ms": 2600.25, "queue_ms": 800.25, "token_ms": 30, "output_tokens": 50}
     for name, value in expected.items():
         assert fact(found, f"load.{name}", None) == pytest.approx(value), name
     assert ranked(found) == ["requests-queue"]
+
+
+def test_requests_of_tgi_as_json(tmp_path: Path) -> None:
+    """`--json-output`: fields of the span in the order of their names, and once more among all spans."""
+    span = (
+        '{"inference_time":"2.4s","name":"generate","parameters":"GenerateParameters { best_of: None }",'
+        '"queue_time":"1.6s","seed":"None","time_per_token":"30ms","total_time":"4.0s","validation_time":"1ms"}'
+    )
+    line = (
+        '{"timestamp":"2024-05-16T10:00:00.000000Z","level":"INFO","message":"Success","target":'
+        '"text_generation_router::server","filename":"router/src/server.rs","line_number":402,'
+        f'"span":{span},"spans":[{span}]}}\n'
+    )
+    found = told(tmp_path, line * 3)
+    for name, value in {"request_ms": 4000, "queue_ms": 1600, "token_ms": 30, "output_tokens": 80}.items():
+        assert fact(found, f"load.{name}", None) == pytest.approx(value), name
+    assert fact(found, "load.lines", None) == 3
 
 
 GIN = '[GIN] 2025/11/28 - 17:45:{:02d} | {} | {} |       127.0.0.1 | {:<8} "{}"\n'.format

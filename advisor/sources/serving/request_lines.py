@@ -12,11 +12,13 @@ from advisor.sources.schema import LOAD_BOTH, LOAD_DECODE, LOAD_PREFILL
 
 Row = dict[str, float]
 
-#: `inference_time="1.539s" time_per_token="30.7ms"`, as text or, with ANSI codes taken out, as fields.
-TGI = r'\btotal_time="[\d.]+(?:ns|µs|us|ms|s)".{0,400}?\btime_per_token="'
+#: `inference_time="1.539s" time_per_token="30.7ms"`, with ANSI codes taken out, or as JSON.
+TGI = r'\btime_per_token(?:=|": ?)"[\d.]+(?:ns|µs|us|ms|s)"'
 _TGI_FIELD = re.compile(
-    r'\b(total_time|queue_time|inference_time|time_per_token)="(\d+(?:\.\d+)?)(ns|µs|us|ms|s)"'
+    r'\b(total_time|queue_time|inference_time|time_per_token)(?:=|": ?)"(\d+(?:\.\d+)?)(ns|µs|us|ms|s)"'
 )
+#: TGI divides the whole inference by its tokens: of fewer than these the prompt is no small share.
+_MANY_TOKENS = 32
 #: `[GIN] 2025/03/04 - 10:00:00 | 200 |  1.234567s |  127.0.0.1 | POST  "/api/chat"`: minutes as `1m2.5s`.
 OLLAMA = (
     r"\[GIN\] \d{4}/\d\d/\d\d - [\d:]{8} \|[^|]{0,12}\b200\b[^|]{0,8}\|[^|]{1,30}\|[^|]{1,60}\|[^|\"]{1,30}"
@@ -34,7 +36,8 @@ _MS = {"ns": 1e-6, "µs": 1e-3, "us": 1e-3, "ms": 1.0, "s": 1e3}
 
 
 def of_tgi(line: str) -> Iterator[Row]:
-    """A request that is done, with the time of each of its further tokens."""
+    """A request that is done, with the time of a token, which holds a share of its prompt: a small one where
+    the answer is long."""
     ms: dict[str, float] = {}
     for name, text, unit in _TGI_FIELD.findall(line):
         if (value := read_float(text)) is not None:
@@ -46,7 +49,9 @@ def of_tgi(line: str) -> Iterator[Row]:
         row |= {"queue_ms": ms["queue_time"], "queue_count": 1.0}
     if (token := ms["time_per_token"]) > 0 and ms.get("inference_time", 0.0) > 0:
         tokens = ms["inference_time"] / token
-        row |= {"token_ms": token, "token_count": tokens, "output_tokens": tokens}
+        row["output_tokens"] = tokens
+        if tokens >= _MANY_TOKENS:
+            row |= {"token_ms": token, "token_count": tokens}
     yield row
 
 
