@@ -274,7 +274,7 @@ def cli() -> str:
         "",
         "# Command line",
         "",
-        "What every verb prints with `--help`, and the keys of the "
+        "What every verb prints with `--help-all`, and the keys of the "
         "[configuration file](#configuration-file).",
         "",
     ]
@@ -298,7 +298,7 @@ def verbs() -> list[tuple[str, ...]]:
 
 
 def help_of(words: Sequence[str] = ()) -> str:
-    """The help of a verb, 80 columns wide."""
+    """The help of a verb with all its options, 80 columns wide."""
     from advisor.cli.main import main
 
     before = os.environ.get("COLUMNS")
@@ -306,7 +306,7 @@ def help_of(words: Sequence[str] = ()) -> str:
     text = io.StringIO()
     try:
         with contextlib.redirect_stdout(text):
-            main([*words, "--help"])
+            main([*words, "--help-all"])
     finally:
         if before is None:
             del os.environ["COLUMNS"]

@@ -12,7 +12,7 @@ import click
 
 from advisor.cli.deliver import Progress, check_files, formats
 from advisor.cli.messages import message
-from advisor.cli.options import Verb, WholeNumber, takes
+from advisor.cli.options import COMMON, Verb, WholeNumber, takes
 from advisor.cli.run_passes import echo_of
 from advisor.cli.run_verbs import check_against, judged
 from advisor.config import Settings
@@ -21,7 +21,7 @@ from advisor.model.findings import SEVERITIES
 from advisor.model.options import one_of
 
 
-@click.command(cls=Verb)
+@click.command(cls=Verb, common=f"steps seconds traces load against name {COMMON}")
 @click.argument("url", metavar="URL")
 @click.option("--steps", type=WholeNumber(1), metavar="N", help="Steps to profile (20).")
 @click.option("--seconds", type=WholeNumber(1), metavar="S", help="Profile for S seconds instead.")

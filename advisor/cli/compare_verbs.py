@@ -13,7 +13,7 @@ from msgspec import to_builtins
 
 from advisor.cli import deliver
 from advisor.cli.messages import message
-from advisor.cli.options import NAME_OR_FILE, Several, Verb, Verbs, takes
+from advisor.cli.options import COMMON, NAME_OR_FILE, Several, Verb, Verbs, takes
 from advisor.cli.paths import hold_pipes
 from advisor.config import Settings
 from advisor.errors import InputError, invalid_choice
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Texts = Sequence[str]
 
 
-@click.command(cls=Verb)
+@click.command(cls=Verb, common=f"before after context frameworks gate {COMMON}")
 @click.argument("sources", metavar="BEFORE AFTER", nargs=-1, type=NAME_OR_FILE)
 @click.option("--before", cls=Several, metavar="TRACE...", help="Several captures of the one side.")
 @click.option("--after", cls=Several, metavar="TRACE...", help="Several captures of the other side.")

@@ -15,7 +15,7 @@ import click
 from advisor.cli.completion import offer, rule_names
 from advisor.cli.deliver import Progress, check_files, check_one, deliver, deliver_one, formats, write_bytes
 from advisor.cli.messages import say
-from advisor.cli.options import PATH, Verb, Verbs, takes, typed
+from advisor.cli.options import COMMON, PATH, Verb, Verbs, takes, typed
 from advisor.config import Settings
 from advisor.errors import InputError, RuleError, near
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from advisor.model.rules import RuleSpec
 
 
-@click.command(cls=Verb)
+@click.command(cls=Verb, common=COMMON)
 @click.argument("traces", metavar="TRACE...", nargs=-1, type=PATH)
 @takes(
     "format output html xlsx force window nvtx phase weight_bytes unprofiled_step acceptance gpu_metrics "

@@ -24,6 +24,9 @@ PATH = click.Path(path_type=Path, readable=False)
 #: A name, or else a file, which the shell completes.
 NAME_OR_FILE = click.Path(readable=False)
 
+#: The options of a diagnosis that most people use.
+COMMON = "format output html xlsx phase unprofiled_step gpu_metrics log baseline fail_on quiet verbose"
+
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -60,12 +63,32 @@ class Several(click.Option):
         super().__init__(names, **{**attributes, "multiple": True, "type": NAME_OR_FILE})
 
 
-class Verb(click.Command):
-    """One verb."""
+#: In the context of a command whose help is to list every option.
+ALL_OPTIONS = "advisor.all_options"
 
-    def __init__(self, name: str | None, **attributes: Any) -> None:
+
+class Verb(click.Command):
+    """One verb. Of many options `--help` lists the `common` ones, by parameter, and `--help-all` all."""
+
+    def __init__(self, name: str | None, common: str = "", **attributes: Any) -> None:
         # `parse_args` refuses words that are too many, in our words.
         super().__init__(name, **{**attributes, "context_settings": {**HELP, "allow_extra_args": True}})
+        self.common = frozenset(common.split())
+        self.params.append(help_all(hidden=not common))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        listed = [p for p in self.get_params(ctx) if isinstance(p, click.Option) and not p.hidden]
+        always = {"--help", "--help-all"}
+        shown = [
+            p
+            for p in listed
+            if not self.common or ALL_OPTIONS in ctx.meta or p.name in self.common or always & {*p.opts}
+        ]
+        with formatter.section("Options"):
+            formatter.write_dl([record for p in shown if (record := p.get_help_record(ctx))])
+        if more := len(listed) - len(shown):
+            formatter.write_paragraph()
+            formatter.write_text(f"{more} more options: {ctx.command_path} --help-all")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if ctx.resilient_parsing:  # the shell completes an unfinished line
@@ -92,6 +115,7 @@ class Verbs(click.Group):
     def __init__(self, name: str | None, **attributes: Any) -> None:
         more = {"subcommand_metavar": "VERB ...", **attributes, "context_settings": HELP}
         super().__init__(name, **more)
+        self.params.append(help_all(hidden=True))
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(self.commands)  # in our order
@@ -119,6 +143,21 @@ def help_option(option: click.Option | None) -> click.Option | None:
     if option is not None:
         option.callback = show
     return option
+
+
+def help_all(hidden: bool) -> click.Option:
+    """`--help-all`: the help of a verb with all its options."""
+
+    def show(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+        if wanted and not ctx.resilient_parsing:
+            ctx.meta[ALL_OPTIONS] = True
+            messages.say(ctx.get_help())
+            ctx.exit()
+
+    return click.Option(
+        ["--help-all"], is_flag=True, is_eager=True, expose_value=False, hidden=hidden, callback=show,
+        help="Show all options and exit.",
+    )  # fmt: skip
 
 
 def one_value_each(args: Sequence[str], several: Collection[str]) -> list[str]:

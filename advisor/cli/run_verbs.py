@@ -14,7 +14,7 @@ import click
 from advisor.cli.completion import goal_names, offer
 from advisor.cli.deliver import check_files, deliver, deliver_one, formats, save
 from advisor.cli.messages import errors, exit_code, message
-from advisor.cli.options import PATH, OneOf, Verb, Verbs, WholeNumber, asks, takes
+from advisor.cli.options import COMMON, PATH, OneOf, Verb, Verbs, WholeNumber, asks, takes
 from advisor.cli.run_passes import Repeats, another, recorded, timed
 from advisor.config import Settings
 from advisor.errors import INTERRUPTED, InputError, near
@@ -45,7 +45,7 @@ class Command(Verb):
         return super().parse_args(ctx, args[:at])
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, common=f"name again recorder passes once engine duration steps {COMMON}")
 @click.argument("words", metavar="[GOAL] -- COMMAND...", nargs=-1, shell_complete=offer(goal_names))
 @click.option("--name", metavar="NAME", help="Name of the run (default: run-1, run-2, ...).")
 @click.option(

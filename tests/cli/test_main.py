@@ -87,6 +87,24 @@ def test_html_on_standard_output(run: Run, capfdbinary: pytest.CaptureFixture[by
     assert shown.rstrip().endswith(b"</html>")
 
 
+@pytest.mark.parametrize("verb", ["diagnose", "run", "attach", "compare"])
+def test_of_many_options_the_common_ones_are_listed(run: Run, capsys: Captured, verb: str) -> None:
+    assert run(verb, "--help-all") == 0
+    every = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  -")}
+    assert run(verb, "--help") == 0
+    lines = capsys.readouterr().out.splitlines()
+    listed = {line.split()[0] for line in lines if line.startswith("  -")}
+    assert listed < every
+    assert {"-h,", "--help-all", "-o,"} <= listed
+    assert lines[-1] == f"{len(every - listed)} more options: advisor {verb} --help-all"
+
+
+def test_a_verb_of_few_options_lists_all(run: Run, capsys: Captured) -> None:
+    shown = [run("show", option) or capsys.readouterr().out for option in ("--help", "--help-all")]
+    assert shown[0] == shown[1]
+    assert "more options" not in shown[0]
+
+
 @pytest.mark.parametrize("verb", ["diagnose", "demo", "explain", "facts", "rules"])
 def test_every_verb_has_help(run: Run, capsys: Captured, verb: str) -> None:
     assert run(verb, "--help") == 0
@@ -291,7 +309,7 @@ def test_options_reach_the_analysis(run: Run) -> None:
 def test_every_option_is_documented(run: Run, capsys: Captured) -> None:
     from advisor.config import SETTINGS
 
-    run("diagnose", "--help")
+    run("diagnose", "--help-all")
     shown = capsys.readouterr().out
     for key in SETTINGS:
         assert f"--{key.replace('_', '-')}" in shown
