@@ -227,6 +227,30 @@ LINE = (
 )
 
 
+V0 = (
+    "INFO 11-28 13:22:00 metrics.py:345] Avg prompt throughput: 10.0 tokens/s, Avg generation throughput: "
+    "900.0 tokens/s, Running: 40 reqs, Swapped: {} reqs, Pending: {} reqs, GPU KV cache usage: 98.0%.\n"
+)
+
+
+def test_requests_whose_cache_was_moved_to_the_host_wait(tmp_path: Path) -> None:
+    expect_values(facts(tmp_path, V0.format(12, 3)), {"load.waiting": 15}, TRACE)
+    expect_values(facts(tmp_path, V0.format(0, 0)), {"load.waiting": 0}, TRACE)
+
+
+@pytest.mark.parametrize(("now", "lost"), [((0, 0, 0), None), ((0, 4, 2), 4)])
+def test_requests_that_wait_to_get_their_cache_again(
+    tmp_path: Path, now: tuple[int, ...], lost: int | None
+) -> None:
+    """SGLang counts those of a moment: 0 says nothing of the time between."""
+    line = (
+        "[2026-03-01 13:22:00 TP0] Decode batch, #running-req: 20, #token: 24000, token usage: 0.55, "
+        "#transfer-req: 0, #retracted-req: {}, cuda graph: True, gen throughput (token/s): 1000.0, "
+        "#queue-req: 0\n"
+    )
+    assert facts(tmp_path, "".join(map(line.format, now))).value("load.preemptions", TRACE) == lost
+
+
 def test_values_of_servers_that_read_prompts_for_others(tmp_path: Path) -> None:
     """In three of four lines 20 requests wait to be read."""
     text = "".join(

@@ -44,6 +44,8 @@ _PREEMPTED = re.compile(r"is preempted by|Retract requests|#retracted_reqs|Decod
 _RETRACTED = re.compile(r"#retracted_reqs:?\s{0,20}=?\s{0,20}(\d+)")
 #: vLLM 0.x warns of the 1st preemption, the 51st, the 101st, ..., with their number so far.
 _SO_FAR = re.compile(r"total_num_cumulative_preemption=(\d+)")
+#: SGLang, where others read the prompts: those that wait to get their cache again, at that moment.
+_RETRACTED_NOW = re.compile(r"#retracted-req: (\d+)")
 #: In the line of the load, those since the line before.
 _SINCE = re.compile(r"\bPreemptions: (\d+)")
 _CACHE_FILL = re.compile(r"\b(\w+) KV cache usage:\s*(\d+(?:\.\d+)?)%")
@@ -193,6 +195,8 @@ def _read_line(line: str, log: ServerLog) -> None:
                 log.title = "Ollama"
             if _SINCE.search(line):
                 _preempted(line, log)
+            if (hit := _RETRACTED_NOW.search(line)) and (now := read_int(hit[1])):
+                log.preempted = max(log.preempted or 0, now)
             return
     if hit := _LLAMA_DRAFTS.search(line):
         accepted = read_float(hit[2]) if hit[2] else None
@@ -270,11 +274,13 @@ def _vllm(line: str) -> Iterator[Row]:
         return
     hits = _find(r"Prefix cache hit rate:\s*(?:GPU:\s*)?(\d+(?:\.\d+)?)%", line)
     cache = _CACHE_FILL.search(line)
+    waiting = _find(r"(?:Waiting|Pending):\s*(\d+) reqs", line)
+    swapped = _find(r"Swapped:\s*(\d+) reqs", line)  # of 0.x: they wait for room as well
     yield _row(
         LOAD_BOTH,
         replica=_find(r"Engine (\d+):", line),
         running=running,
-        waiting=_find(r"(?:Waiting|Pending):\s*(\d+) reqs", line),
+        waiting=waiting if swapped is None else (waiting or 0.0) + swapped,
         fetching=_fetching(line),
         prompt_per_s=read_float(hit[1]),
         output_per_s=read_float(hit[2]),
