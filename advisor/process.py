@@ -20,6 +20,16 @@ _MOST = 1 << 30
 _NEW_CONTAINERS = 200_000
 
 
+_THREADS = "OPENBLAS_NUM_THREADS"
+#: Variables of the environment that are settings of this process alone.
+_ours: set[str] = set()
+
+
+def environment() -> dict[str, str]:
+    """The environment for programs of the user: as it was before this process changed its own."""
+    return {name: value for name, value in os.environ.items() if name not in _ours}
+
+
 def set_up() -> None:
     """At the start of the command line, before NumPy is imported."""
     # What is made here stays until the end, when the system takes all at once: looking for circles among it
@@ -28,7 +38,9 @@ def set_up() -> None:
     atexit.register(gc.freeze)
     # Matrices here are tall and thin: the threads of OpenBLAS mostly wait for each other, busily. One takes
     # 0.73 of the processor time and 0.8 of the time.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if _THREADS not in os.environ:
+        os.environ[_THREADS] = "1"
+        _ours.add(_THREADS)
     # Memory of freed arrays is kept for others: else each of some MB is memory that the system has to clear.
     # Together with `expect` that takes 0.85 of the time and 80 MB less.
     with suppress(OSError, AttributeError, TypeError):

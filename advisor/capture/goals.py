@@ -155,7 +155,7 @@ def plan(asked: PlanRequest) -> m.CapturePlan:
         tool=Tool(version=__version__, engine="planner"),
         goal=context.goal.id,
         title=context.goal.title,
-        question=context.goal.question,
+        question=(not context.program.phases and context.goal.without_phases) or context.goal.question,
         engine=context.engine,
         engine_title=engines()[context.engine].title,
         phase=asked.phase,

@@ -61,7 +61,8 @@ class PlanContext(Struct, frozen=True):
         around a program that starts its ranks itself."""
         program = self.program
         if self.place.prefix and (not program.own_ranks or program.rank_wrapper):
-            return self.place.prefix
+            words = (self.place.prefix, self.place.joining if program.rank_wrapper else "")
+            return " ".join(filter(None, words))
         launched = (self.ranks > 1 or self.goal.ranks or program.launched) and not self.goal.session
         return program.launcher if launched else ""
 

@@ -38,11 +38,13 @@ class CommandLine(Data, frozen=True, kw_only=True):
 
 
 class Goal(Data, frozen=True, kw_only=True):
-    """What to find out, and what has to be recorded for it."""
+    """What to find out, and what has to be recorded for it; `without_phases` is the question about programs
+    that have neither prefill nor decode."""
 
     id: Key
     title: Text
     question: Text
+    without_phases: Text | None = None
     phases: bool = False
     counters: bool = False
     ranks: bool = False
@@ -142,13 +144,14 @@ class Program(Data, frozen=True, kw_only=True):
 
 
 class Place(Data, frozen=True, kw_only=True):
-    """Where the program runs."""
+    """Where the program runs; `joining` are words behind `prefix` for ranks that find each other by MPI."""
 
     id: Key
     title: Text
     before: list[CommandLine] = field(default_factory=list)
     after: list[CommandLine] = field(default_factory=list)
     prefix: str = ""
+    joining: str = ""
     suffix: str = ""
     folder: str = ""
     local: str = ""

@@ -41,13 +41,19 @@ _REFUSED = re.compile(
 _USAGE = re.compile(r"usage:|\t|Try 'nsys ")
 #: What it says of an option, or a value of one, that its release does not have.
 _UNKNOWN = re.compile(r"(?:unrecogni[sz]ed option '|Illegal )(--[\w-]+)(?:=\S*)?(?:'| argument:? '?([\w-]+))")
+#: What it says where it fails by itself: its exit code is no program's then.
+_FAULT = re.compile(
+    r"QuadDCommon::|Agent launcher failed|Failed to (?:start|write|create)|"
+    r"unrecogni[sz]ed option '|Illegal --"
+)
 COUNTERS = ("--gpu-metrics-device", "--gpu-metrics-devices", "--gpu-metrics-frequency", "--gpu-metrics-set")
 _CONFINED = ("--delay", "--duration", "--capture-range", "--capture-range-end", "--kill")
 #: SIGINT and SIGTERM as the shell reports them: a recording that is over ends the program by one of them.
 _ENDED_BY_US = (130, 143)
 #: Lines of nsys itself among the output of the program.
-_OWN = re.compile(
-    r"\s*(?:Generat(?:ing|ed)\b.*|Processing \[.*|Exporting .*|Collecting data\.*|\[\d/\d\] .*|"
+OF_NSYS = re.compile(
+    r"\s*(?:Generat(?:ing|ed)\b.*|Processing \[.*|Exporting .*|Saved report file to .*|"
+    r"Collecting data\.*|\[\d/\d\] .*|"
     r"Importer error status: .*|Unable to retrieve the importer version: .*|/\S+\.(?:nsys-rep|qdstrm|sqlite)|"
     r"Failed to create .*: File .*|WARNING: .*|)"
 )
@@ -125,7 +131,8 @@ def record(
     if ended.killed:
         notes.append("nsys did not end by itself and was killed")
     if not reports:
-        raise NothingRecorded(_nothing(ended, wanted, unread, folder), code_of(ended))
+        own = None if _FAULT.search(text) and not ended.interrupted else code_of(ended)
+        raise NothingRecorded(_nothing(ended, wanted, unread, folder), own)
     captures, faults = _exports(nsys, reports, folder, notify)
     ours = ended.stopped is not None or (ended.code in _ENDED_BY_US and bool(confined))
     over = _clock_s(options)
@@ -142,7 +149,7 @@ def record(
         interrupted=ended.interrupted,
         seconds=ended.seconds,
         size=size_of(folder),
-        last=tuple(line for line in ended.last if not _OWN.fullmatch(line)),
+        last=tuple(line for line in ended.last if not OF_NSYS.fullmatch(line)),
         notes=(*notes, *faults),
     )
 

@@ -19,6 +19,7 @@ from uuid import uuid4
 
 from msgspec import Struct
 
+from advisor import process
 from advisor.errors import INTERRUPTED, InputError
 from advisor.model.run import BY_SIGNAL
 from advisor.numerals import read_float
@@ -92,7 +93,7 @@ class Watched:
     ) -> None:
         self._folder, self._last = folder, deque[bytes](maxlen=_LAST_LINES)
         self._mark, self._before = uuid4().hex, size_of(folder)
-        marked = {**os.environ, **(environment or {}), guard.MARK: self._mark}
+        marked = {**process.environment(), **(environment or {}), guard.MARK: self._mark}
         self._log = log.open("ab")
         self._guard = _guard(self._mark)
         try:

@@ -148,7 +148,7 @@ def test_the_parallel_size_is_the_programs_own() -> None:
         assert "mpirun" not in line
         assert "%q{" not in line
     (line,) = recording(PlanRequest("multi-gpu", "tensorrt-llm", "decode", "slurm", 8))
-    assert line.startswith("srun -n 8 nsys profile")
+    assert line.startswith("srun -n 8 --mpi=pmix nsys profile")
     assert "trtllm-llmapi-launch trtllm-bench" in line
     assert line.endswith("--tp 8")
     (line,) = recording(PlanRequest("multi-gpu", "pytorch", "decode", "slurm", 8))

@@ -61,7 +61,7 @@ if how.get("light_fails") and options.get("--trace") == "nvtx":
 if how.get("fails_with", "no source") in options.get("--trace", ""):
     fail("Failed to start the collection.")
 if how.get("agent_fails"):
-    fail("Agent launcher failed.")
+    fail(how["agent_fails"])
 if how.get("daemon"):
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
 

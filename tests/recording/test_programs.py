@@ -243,28 +243,13 @@ for x in range(400):
 only_real = pytest.mark.parametrize("run", [REAL], indirect=True)
 
 
-@only_real
-def test_ranks_that_torchrun_starts_are_named(run: Run) -> None:
-    text = """
-for x in range(200):
-    model(x)
-print("rank", os.environ["RANK"], "made all", flush=True)
-"""
-    torchrun = (
-        PY,
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node",
-        "2",
-        "--master-port",
-        "0",
-        "program.py",
-    )
-    ran = run(text, command=torchrun)
-    assert "rank 0 made all" in ran.err
-    assert "rank 1 made all" in ran.err
+def test_torchrun_is_told_that_each_rank_records_itself(run: Run) -> None:
+    """Before anything is started: the processes of its ranks are not recorded."""
+    torchrun = (PY, "-m", "torch.distributed.run", "--nproc-per-node", "2", "program.py")
+    ran = run("print('started', flush=True)", command=torchrun)
     assert ran.code == 2
-    assert "are not recorded" in ran.err
+    assert "started" not in ran.err
+    assert "--nproc-per-node 2 --no-python advisor run --recorder torch -- python program.py" in ran.err
 
 
 @only_real
