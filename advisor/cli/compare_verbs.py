@@ -174,6 +174,7 @@ def deliver_document(document: Document, settings: Settings) -> None:
         deliver.write_bytes(render(document), settings.xlsx, settings.force)
     if STDOUT not in (settings.html, settings.xlsx):
         deliver.deliver(made, settings)
+    deliver.name_files(settings, review=False)
 
 
 def gate_code(document: Comparison, fail_on: str | None) -> int:

@@ -92,6 +92,15 @@ def save(report: Report, format: str, path: Path | None, force: bool) -> None:
         write_bytes(format_writer(format)(report), path, force)
 
 
+def name_files(settings: Settings, review: bool = True) -> None:
+    """Say on stderr what was written beside the report, and how it is read; `review`: the workbook holds
+    decisions, which a later one takes over."""
+    back = f": fill in the decisions, and keep them with --review {settings.xlsx}" if review else ""
+    for path, how in ((settings.html, ": open it in a browser"), (settings.xlsx, back)):
+        if path not in (None, STDOUT) and not settings.quiet:
+            message(f"wrote {path}{how}")
+
+
 def show(blocks: Iterable[Block] | Callable[[int], Iterable[Block]]) -> None:
     """Blocks as text on stdout, in the columns and colours of the terminal."""
     from advisor.reports.text import write

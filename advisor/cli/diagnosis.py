@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor import __version__
-from advisor.cli.deliver import Progress, check_files, deliver, save, write_bytes
+from advisor.cli.deliver import Progress, check_files, deliver, name_files, save, write_bytes
 from advisor.cli.messages import errors, exit_code, message
 from advisor.cli.paths import hold_pipes
 from advisor.config import Settings
@@ -73,6 +73,7 @@ def report(
         _write_workbook(done, xlsx, before, force)
     if STDOUT not in (html, xlsx):
         deliver(made, settings)
+    name_files(settings)
     if found.errors:
         return 2
     new, worse = settings.fail_on_new, settings.fail_on_worse

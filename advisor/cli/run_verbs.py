@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from advisor.cli.completion import goal_names, offer
-from advisor.cli.deliver import check_files, deliver, deliver_one, formats, save
+from advisor.cli.deliver import check_files, deliver, deliver_one, formats, name_files, save
 from advisor.cli.messages import errors, exit_code, message
 from advisor.cli.options import COMMON, PATH, OneOf, Verb, Verbs, WholeNumber, asks, takes
 from advisor.cli.run_passes import Repeats, another, recorded, timed
@@ -219,6 +219,7 @@ def _judged(settings: Settings, folder: Path, run: Run, before: Run | None) -> i
     save(made, "html", settings.html, settings.force)
     if settings.html != STDOUT:
         deliver(made, settings)
+    name_files(settings)
     if found.errors:
         return 2
     if settings.fail_on == "regression":

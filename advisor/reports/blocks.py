@@ -167,6 +167,12 @@ def command(verb: str, path: str, rest: str, room: int) -> str:
     return text if cell_len(text) <= room else f"{verb} TRACE{rest}"
 
 
+def comparison(before: str, after: str, room: int) -> str:
+    """``advisor compare FILE FILE``; without room for the paths, with BEFORE and AFTER."""
+    text = f"advisor compare {shlex.quote(before)} {shlex.quote(after)}"
+    return text if cell_len(text) <= room else "advisor compare BEFORE AFTER"
+
+
 class Entry(Struct, frozen=True):
     """A finding: number, level, name, its share in a few words (`cost`), and details that open on demand."""
 

@@ -60,7 +60,7 @@ def check_target(path: Path, force: bool, inputs: Iterable[Path] = ()) -> None:
         raise InputError(f"{path} is a folder; name a file")
     if not real.parent.is_dir():
         raise InputError(f"{path}: there is no folder {real.parent}; create it first")
-    if real.is_file() and not force:
+    if real.is_file() and not force and not _is_our_page(real):
         raise InputError(f"{path} exists; add --force to replace it")
 
 
@@ -104,11 +104,20 @@ def write_atomic(path: Path, data: bytes | Iterable[bytes], force: bool = False)
             with path.open("wb") as stream:
                 stream.writelines(pieces)
             return
-        replace_file(real, pieces, new=not force)
+        replace_file(real, pieces, new=not force and not real.exists())
     except FileExistsError:  # made while the report was
         raise InputError(f"{path} exists; add --force to replace it") from None
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _is_our_page(path: Path) -> bool:
+    """Whether a file is an HTML report of ours, in which nobody has written anything."""
+    try:
+        with path.open("rb") as file:
+            return b'<meta name="generator" content="advisor ' in file.read(2048)
+    except OSError:
+        return False
 
 
 def _open_already(path: Path) -> bool:

@@ -420,5 +420,9 @@ def table(diagnoses: Sequence[Diagnosis], against: bool = False) -> Iterator[b.B
     total = [f"{levels[s]} {s}" for s in ("high", "medium", "low", "info") if levels[s]]
     total += [f"{levels['']} with nothing to fix"] if levels[""] else []
     yield b.Paragraph(f"{amount(len(rows), 'capture')}: {', '.join(total)}; -v prints each in full")
-    worst = next((d for d in diagnoses if d.headline is not None), diagnoses[0])
-    yield b.Next(b.command("advisor", worst.inputs[0].path, "", 73))
+    if len(diagnoses) == 2 and not against and all(d.inputs[0].step_ms for d in diagnoses):
+        before, after = (d.inputs[0].path for d in diagnoses)
+        yield b.Next(b.comparison(before, after, 73))
+    else:
+        worst = next((d for d in diagnoses if d.headline is not None), diagnoses[0])
+        yield b.Next(b.command("advisor", worst.inputs[0].path, "", 73))

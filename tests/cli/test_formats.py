@@ -51,8 +51,10 @@ def test_each_format_on_stdout_and_in_a_file(
     assert capsysbinary.readouterr().out == b""
     if kind != "text":
         assert (tmp_path / "out").read_bytes() == printed
+    (tmp_path / "out").write_bytes(b"notes")
     assert run("a.sqlite", "--format", kind, "-o", "out") == 2
     assert b"add --force" in capsysbinary.readouterr().err
+    assert (tmp_path / "out").read_bytes() == b"notes"
 
 
 @pytest.mark.parametrize("kind", MARKS)
@@ -94,10 +96,23 @@ def test_html_beside_the_report(run: Run, tmp_path: Path, capsys: pytest.Capture
     assert "Use CUDA graphs" in capsys.readouterr().out
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
+    assert run("a.sqlite", "--html", "a.html") == 0  # a page of ours, in which nobody has written
+    assert capsys.readouterr().err == "advisor: wrote a.html: open it in a browser\n"
+    (tmp_path / "a.html").write_text("<!doctype html><p>notes")
     assert run("a.sqlite", "--html", "a.html") == 2
     assert "a.html exists; add --force" in capsys.readouterr().err
     assert run("a.sqlite", "--html", "a.html", "--force", "-q") == 0
+    assert capsys.readouterr().err == ""
     assert (tmp_path / "a.html").read_text(encoding="utf-8") == page
+
+
+def test_a_workbook_is_told_with_the_way_to_keep_its_decisions(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("a.sqlite", "--xlsx", "a.xlsx") == 0
+    told = "advisor: wrote a.xlsx: fill in the decisions, and keep them with --review a.xlsx\n"
+    assert capsys.readouterr().err == told
+    assert run("a.sqlite", "--xlsx", "a.xlsx") == 2
     assert run("a.sqlite", "--html", "x", "-o", "x") == 2
     assert "both name x" in capsys.readouterr().err
     assert run("a.sqlite", "--html", "a.sqlite", "--force") == 2
