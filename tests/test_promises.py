@@ -53,6 +53,13 @@ def test_nothing_to_fix_while_nothing_large_is_without_an_owner(path: Path) -> N
     assert not overhead, d.verdict
 
 
+@CAPTURES
+def test_the_parts_of_a_budget_are_the_whole_of_it(path: Path) -> None:
+    for budget in diagnosed(path).budget:
+        assert sum(part.share for part in budget.parts) == pytest.approx(1.0, abs=1e-3), budget
+        assert all(0 <= part.share <= 1 for part in budget.parts)
+
+
 def known(d: Diagnosis, f: Finding, condition: FactCondition) -> list[object]:
     """The values of a condition's fact that the finding sees."""
     wide = getattr(condition, "over", None) is not None
