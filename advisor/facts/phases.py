@@ -170,6 +170,7 @@ def _kernel_shares(a: Analysis, device: int, steps: Array, weight_bytes: int | N
     attention = held(lambda k: k.family in ATTENTION)
     gemm = held(lambda k: k.family in MATMUL)
     unfused = held(lambda k: k.family in UNFUSED)
+    exchanges = held(lambda k: k.family == "communication")
     wide = held(_is_wide)
     # Operations in few of the steps are an encoder that runs besides them.
     if 2 * len(distinct(kernels.step[mine][a.names.mask(_is_wide)[name]])) < steps.sum():
@@ -187,7 +188,8 @@ def _kernel_shares(a: Analysis, device: int, steps: Array, weight_bytes: int | N
         "phase.skinny_gemm_ratio": held(is_skinny) / total,
         "phase.norm_activation_ratio": held(lambda k: k.family in ("norm", "activation")) / total,
         "phase.unfused_ratio": unfused / total,
-        "phase.other_ratio": max(total - attention - gemm - unfused - unknown * total, 0.0) / total,
+        "phase.other_ratio": max(total - attention - gemm - unfused - exchanges - unknown * total, 0.0)
+        / total,
     }
     out.put_between({n: (s, min(s + unknown, 1.0)) for n, s in shares.items()})
     out |= {

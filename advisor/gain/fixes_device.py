@@ -316,7 +316,7 @@ _SETS_THE_PACE = (
 )
 _IN_LINE = (
     "in decode steps the next layer begins with what the collectives join, and neither the other half of a "
-    "batch nor other requests compute meanwhile: nothing can hide them; make them shorter"
+    "batch nor other requests compute meanwhile: as the step is, nothing can hide them"
 )
 
 

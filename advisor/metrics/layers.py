@@ -373,6 +373,9 @@ def full_splits(a: _ByKernels, device: int, *, prompts: bool = False) -> Array:
         return splitting
     columns = a.trace.columns("kernels", ("grid_x",))["grid_x"][a.ops.row[kernels.at]]
     full = columns >= _PROMPT_BLOCKS
+    if a.steps.method == "ranges":  # which name the steps that read no prompt
+        decodes = np.array([*(phase == "decode" for phase in a.steps.phase), False])  # MISSING is the last
+        full &= ~decodes[kernels.step]
     if sms and not prompts and not a.names.mask(is_combining)[kernels.name].any():
         full = full | (kernels.blocks >= sms)
     return np.asarray(splitting & full)

@@ -235,3 +235,18 @@ def test_the_rate_decides_about_split_attention_of_full_batches(
     d = diagnosed(m, tmp_path)
     assert severity(d, "split-kv-for-full-work") == graded
     assert fact(d, "kernel.decode_attention_dram_ratio") == pytest.approx(dram / 100, abs=0.03)
+
+
+def test_a_step_that_a_range_calls_decode_reads_no_prompt(tmp_path: Path) -> None:
+    """Whatever its grid looks like: the kernel is a note there."""
+    m = Machine()
+    for i in range(10):
+        with m.step(f"decode_step {i}"):
+            for _ in range(20):
+                m.launch(GEMV, 150)
+                m.launch(SPLIT, 110, grid=(264, 1, 1))
+                m.launch(GEMV, 150)
+            m.read_back()
+    d = diagnosed(m, tmp_path)
+    assert severity(d, "split-kv-for-full-work") == "info"
+    assert fact(d, "kernel.prompt_split_window_ratio") == 0
