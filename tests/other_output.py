@@ -218,6 +218,11 @@ OTHER_OUTPUT: dict[str, tuple[str, str]] = {
         "[ INFO ] [1] First token latency: 60.10 ms/token, other tokens latency: 25.10 ms/token\n",
         "openvino.genai",
     ),
+    "ollama ps": (
+        "NAME           ID              SIZE     PROCESSOR          UNTIL\n"
+        "llama3:70b     bcfb190ca3a7    42 GB    48%/52% CPU/GPU    4 minutes from now\n",
+        "the list of ollama ps",
+    ),
     "llama.cpp, loading a model": (
         "load_tensors: offloading 20 repeating layers to GPU\n"
         "load_tensors: offloaded 20/41 layers to GPU\n"

@@ -15,7 +15,7 @@ from advisor.knowledge.files import shipped
 from advisor.knowledge.shapes import Data, File, Key, Text
 from advisor.model.file_content import Constraint
 
-_ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
+_ASSIGNED = re.compile(r"^[A-Za-z_]\w*=")
 _PYTHON = re.compile(r"python[\d.]*")
 
 

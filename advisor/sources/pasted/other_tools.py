@@ -145,6 +145,11 @@ _TEXTS = tuple(
             "the start of llama.cpp or Ollama alone, without a request",
             "give the log with a request's times (lines with 'eval time', of Ollama also with [GIN])",
         ),
+        (
+            r"^NAME +ID +SIZE +PROCESSOR\b",
+            "the list of ollama ps, which tells where a model is and no times",
+            "give the log of the server (journalctl -u ollama), from the start of the model on",
+        ),
         (r"PyTorch CUDA memory summary", "PyTorch's summary of memory, which holds no times", _TRACE),
         (
             r"Self CPU time total:",
