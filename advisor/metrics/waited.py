@@ -75,7 +75,7 @@ def recorded_waits(a: Analysed, device: int) -> Waits | None:
     feeder = a.feeder(device)
     if feeder is None:
         return None
-    calls = a.trace.columns("api_calls", ("process", "correlation"))
+    calls = a.trace.columns("api_calls", ("end", "process", "correlation"))
     rows = calls_by(a, feeder, Call.SYNC)
     waits = a.trace.columns("waits", ("start", "end", "process", "correlation", "stream", "event", "sync"))
     process, correlation = calls["process"][rows], calls["correlation"][rows]
@@ -84,7 +84,8 @@ def recorded_waits(a: Analysed, device: int) -> Waits | None:
     mine = mine[np.argsort(waits["start"][mine], kind="stable")]
     if len(rows) and not len(mine):
         return None
-    start, end, stream, event = (waits[n][mine] for n in ("start", "end", "stream", "event"))
+    start, stream, event = (waits[n][mine] for n in ("start", "stream", "event"))
+    end = np.minimum(waits["end"][mine], calls["end"][rows[at[mine]]])  # a call ends no sooner than its wait
     kind = np.where(event != MISSING, EVENT, np.where(stream != MISSING, STREAM, CONTEXT))
     if a.trace.has("events"):
         records, sync = a.trace.columns("events", ("process", "sync", "stream")), waits["sync"][mine]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -140,7 +142,7 @@ def test_how_kernels_are_launched(tmp_path: Path) -> None:
     )
 
 
-def test_what_the_host_waits_for(tmp_path: Path) -> None:
+def waiting_host() -> Export:
     """Of each ms, three waits: 100-200 for the event behind the read-back of stream 7 (no work left of
     the stream that the second waits for, 250-260), 300-500 for the device. Then stream 7, which runs most
     kernels, is done at 340, and stream 13 with a copy at 480."""
@@ -156,20 +158,33 @@ def test_what_the_host_waits_for(tmp_path: Path) -> None:
         e.launch(t + 270 * US, 5 * US, GEMM.name, t + 280 * US, 60 * US)
         e.copy(t + 280 * US, 5 * US, "HtoD", 1 << 20, "pinned", t + 300 * US, 180 * US, stream=13)
         e.sync(t + 300 * US, 200 * US, api="cudaDeviceSynchronize_v3020", stream=NO_ID)
-    base = built(e, tmp_path)
-    expect_values(
-        base,
-        {
-            "sync.event_wait_ratio": 0.1,
-            "sync.stream_wait_ratio": 0.01,
-            "sync.context_wait_ratio": 0.2,
-            "sync.waited_stream": 7,
-            "sync.context_wait_streams": 2.0,
-            "sync.empty_wait_ratio": 0.5,
-            "sync.over_wait_ratio": 0.14,
-            "sync.over_waited_stream": 13,
-        },
-    )
+    return e
+
+
+WAITS: Mapping[str, Value] = {
+    "sync.event_wait_ratio": 0.1,
+    "sync.stream_wait_ratio": 0.01,
+    "sync.context_wait_ratio": 0.2,
+    "sync.waited_stream": 7,
+    "sync.context_wait_streams": 2.0,
+    "sync.empty_wait_ratio": 0.5,
+    "sync.over_wait_ratio": 0.14,
+    "sync.over_waited_stream": 13,
+}
+
+
+def test_no_wait_is_longer_than_its_call(tmp_path: Path) -> None:
+    """A damaged file: waits that end 1,000 times as late."""
+    path = waiting_host().write(tmp_path / "t.sqlite")
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute("update CUPTI_ACTIVITY_KIND_SYNCHRONIZATION set end = end * 1000")
+    with open_trace(path) as trace:
+        expect_values(build_facts(Analysis(trace)), WAITS)
+
+
+def test_what_the_host_waits_for(tmp_path: Path) -> None:
+    base = built(waiting_host(), tmp_path)
+    expect_values(base, WAITS)
     table = base.table("sync.waits", DEVICE)
     assert table is not None
     assert [row[:3] for row in table.rows] == [("context", None, 9), ("event", 7, 9), ("stream", 19, 9)]
