@@ -139,6 +139,7 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
     _prompt_steps(a, phases, times, window, out)
     # A step that loads a module tries kernels or runs new ones.
     _besides(a, times, ~np.isin(phases, ("prefill", "mixed")) & (rows[:, _STARTUP] == 0), window, out)
+    _launching(a, device, phases, rows[:, _LAUNCH].sum(axis=1), out)
     for phase in sorted(set(phases.tolist())):
         own, steps = out.at(Scope(device=device, phase=phase)), phases == phase
         parts = rows[steps].sum(axis=0)
@@ -155,6 +156,33 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
         if phase == "decode":
             reads = own.value("phase.attention_dram_ratio")
             out.put("kernel.decode_attention_dram_ratio", reads)
+
+
+def _launching(a: Analysis, device: int, phases: Array, idle: Array, out: FactWriter) -> None:
+    """The phase whose steps hold nearly all of the idle time of launching, if others hold hardly any. `idle`
+    in ns a step, `phases` and `idle` of the steps of the window."""
+    names, of = np.unique(phases, return_inverse=True)
+    held, count = np.bincount(of, idle), np.bincount(of)
+    most = int(held.argmax())
+    if (
+        names[most] == "unknown"
+        or not held[most]
+        or held[most] < limits.ALL_IN_STEPS_RATIO * held.sum()
+        or 2 * count[most] > len(phases)
+        or count[most] < limits.NAMED_STEPS
+    ):
+        return
+    kernels = a.kernels(device)
+    mine = marked(len(a.steps) + 1, a.window_steps[of == most])[kernels.step]
+    at = kernels.at[mine & (kernels.step >= 0)]
+    out |= {
+        "launch.idle_phase": str(names[most]),
+        "launch.idle_phase_ratio": held[most] / held.sum(),
+        "launch.idle_phase_steps": count[most],
+    }
+    if len(at):
+        alone = (a.ops.graph_node[at] == 0) & (a.ops.api[at] >= 0)
+        out.put("launch.idle_phase_eager_ratio", alone.sum() / len(at))
 
 
 def _kernel_shares(a: Analysis, device: int, steps: Array, weight_bytes: int | None, out: FactWriter) -> None:

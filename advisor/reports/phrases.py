@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import fsum
 
 from advisor.model.findings import UNREADABLE, Diagnosis, Finding, Gone, Input, NotEvaluated, StepSummary
@@ -295,7 +295,7 @@ def _steps(
         load.insert(0, f"{digits(round(entry.kernels_per_step, 1))} kernels per step")
     if entry.busy_share is not None:
         load.append(f"GPU busy {value_text(entry.busy_share, 'ratio')} of the window")
-    yield from labelled(("load", ", ".join(load)), ("delivers", rates(entry, device)))
+    yield from labelled(("load", ", ".join(load)), ("delivers", rates(entry, steps or (), device)))
 
 
 #: Steps of two GPUs whose medians differ by this factor are not those of one program.
@@ -334,10 +334,14 @@ def alone(diagnosis: Diagnosis) -> int | None:
     return diagnosis.main_steps[0].device if programs(diagnosis) else None
 
 
-def rates(entry: Input, device: int | None = None) -> str:
+def rates(entry: Input, steps: Iterable[StepSummary], device: int | None = None) -> str:
     """Tokens a second and how much of the device's peaks that takes, as far as known; of the program of one
-    `device`, where several run their own."""
-    parts = [] if entry.tokens_per_s is None else [f"{digits(round(entry.tokens_per_s))} tokens/s (profiled)"]
+    `device`, where several run their own. Steps that read prompts work on tokens that nobody is sent."""
+    reads = any(s.phase in ("prefill", "mixed") for s in steps)
+    parts = []
+    if entry.tokens_per_s is not None:
+        prompts = ", those of prompts included" if reads else ""
+        parts.append(f"{digits(round(entry.tokens_per_s))} tokens/s{prompts} (profiled)")
     used = (("bandwidth", entry.model_bandwidth_ratio), ("FLOP", entry.model_flop_ratio))
     known = ((what, value_text(ratio, "ratio")) for what, ratio in used if ratio is not None)
     text = ", ".join((*parts, *(f"model-{what} utilisation {text}" for what, text in known)))

@@ -229,7 +229,7 @@ def _steps(d: Diagnosis) -> Iterator[b.Block]:
         ("medians", ", ".join(medians)),
         ("programs", phrases.programs(d)),
         ("load", text),
-        ("delivers", rates(entry, phrases.alone(d)) if entry is not None else ""),
+        ("delivers", rates(entry, d.main_steps, phrases.alone(d)) if entry is not None else ""),
     )
 
 

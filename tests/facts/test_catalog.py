@@ -200,6 +200,11 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "interruption.os_call",
         "host.scheduler_ratio",
         "host.scheduler_range",
+        # the phase in which launching waits: see tests/scenarios/test_serving.py
+        "launch.idle_phase",
+        "launch.idle_phase_ratio",
+        "launch.idle_phase_steps",
+        "launch.idle_phase_eager_ratio",
         # waits before host gaps: see tests/scenarios/test_ties.py
         "sync.tie",
         "sync.tie_ms",

@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from advisor.reports.diagnosis_blocks import TextOptions
+from tests.reports.fixture import plain
 from tests.scenarios.machine import GEMM, NORM, PREFILL_ATTENTION, SILU, Machine
-from tests.scenarios.support import diagnosed, expect, fact, severity
+from tests.scenarios.support import diagnosed, expect, fact, finding, severity
 
 #: One layer that reads a prompt, in us.
 PREFILL_LAYER = ((GEMM, 150), (PREFILL_ATTENTION, 100), (GEMM, 150))
+#: The same of a few tokens: shorter than the calls that launch them.
+SHORT_PROMPT_LAYER = ((NORM, 2), (GEMM, 4), (PREFILL_ATTENTION, 4), (GEMM, 4), (SILU, 2))
 
 
 def server(prompt_layers: int, mixed: int = 4) -> Machine:
@@ -182,3 +186,54 @@ def test_steps_without_sizes_of_a_serving_engine(tmp_path: Path, at: tuple[int, 
     d = diagnosed(m, tmp_path)
     assert fact(d, "serving.stall_count") == found
     assert severity(d, "prefill-holds-decode") == ("high" if found else None)
+
+
+# ------------------------------------------------------------------------------- where launching is slow
+
+
+def eager_prompts(every: int, eager: bool = True) -> Machine:
+    """Each step replays a graph; every so many read a prompt besides, kernel by kernel, which the host
+    launches more slowly than they run."""
+    m = Machine()
+    for i in range(24):
+        reads = i % every == 0
+        with m.step(f"execute_context_{'1(64)' if reads else '0(0)'}_generation_16(16)"):
+            m.replay(10)
+            if reads and eager:
+                m.layers(12, SHORT_PROMPT_LAYER, call=20)
+            elif reads:
+                m.replay(12, SHORT_PROMPT_LAYER)
+            m.wait()
+    return m
+
+
+def test_launching_that_waits_in_some_steps_names_them(tmp_path: Path) -> None:
+    d = diagnosed(eager_prompts(4), tmp_path)
+    expect(d, also=("launch-bound",))
+    assert fact(d, "launch.idle_phase") == "mixed"
+    assert fact(d, "launch.idle_phase_ratio") == pytest.approx(1, abs=0.05)
+    assert fact(d, "launch.idle_phase_steps") == 5  # the first step, which is one of them, is left out
+    found = finding(d, "launch-bound")
+    assert "of the waiting lies in the 5 mixed steps" in found.message
+    action = found.recommendations[0].action
+    assert action.startswith("The mixed steps launch ")
+    assert "Each step" not in action
+
+
+def test_launching_that_waits_in_every_step_names_none(tmp_path: Path) -> None:
+    d = diagnosed(eager_prompts(1), tmp_path)
+    assert fact(d, "launch.idle_phase") is None
+    assert "of the waiting lies" not in finding(d, "launch-bound").message
+
+
+def test_prompts_from_graphs_launch_nothing_slowly(tmp_path: Path) -> None:
+    expect(diagnosed(eager_prompts(4, eager=False), tmp_path), never=("launch-bound",))
+
+
+@pytest.mark.parametrize(
+    ("mixed", "words"), [(4, "tokens/s, those of prompts included (profiled)"), (0, "tokens/s (profiled)")]
+)
+def test_tokens_of_prompts_are_not_delivered(tmp_path: Path, mixed: int, words: str) -> None:
+    d = diagnosed(server(4, mixed), tmp_path)
+    (line,) = [x for x in plain(d, TextOptions()).splitlines() if x.startswith("  delivers")]
+    assert words in line
