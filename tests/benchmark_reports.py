@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Ran:
-    """One run; the rest follows by Little's law."""
+    """One run; the rest follows by Little's law. `failed`: None if the report does not count them."""
 
     in_flight: float = 16.0
     output_tokens: int = 128
     first_ms: float = 100.0
     token_ms: float = 10.0
     tensor_parallel: int = 1
+    failed: int | None = None
 
     @property
     def request_ms(self) -> float:
@@ -32,12 +33,13 @@ class Ran:
 
 
 def vllm_serve(r: Ran) -> str:
+    failed = "" if r.failed is None else f"Failed requests:                         {r.failed}\n"
     return f"""\
 Maximum request concurrency: {r.in_flight:.0f}
 100%|##########| 400/400 [01:12<00:00,  5.55it/s]
 ============ Serving Benchmark Result ============
 Successful requests:                     400
-Maximum request concurrency:             {r.in_flight:.0f}
+{failed}Maximum request concurrency:             {r.in_flight:.0f}
 Benchmark duration (s):                  {400 / r.requests_per_s:.2f}
 Total input tokens:                      400000
 Total generated tokens:                  {400 * r.output_tokens}
@@ -65,6 +67,7 @@ def vllm_json(r: Ran) -> str:
         "output_throughput": r.tokens_per_s, "total_token_throughput": r.tokens_per_s * 9,
         "mean_ttft_ms": r.first_ms, "mean_tpot_ms": r.token_ms, "mean_itl_ms": r.token_ms,
         "input_lens": [1000] * 400, "itls": [[0.01] * 3] * 400,
+        **({} if r.failed is None else {"failed": r.failed}),
     })  # fmt: skip
 
 
@@ -104,7 +107,9 @@ def sglang_json(r: Ran) -> str:
                 "mean_tpot_ms": r.token_ms,
                 "concurrency": r.in_flight,
                 "accept_length": None,
+                "completed": 400,
             }
+            | ({} if r.failed is None else {"errors": [""] * 400 + ["TimeoutError"] * r.failed})
         )
         + "\n"
     )
@@ -171,7 +176,17 @@ def genai_json(r: Ran) -> str:
 
 
 def aiperf_json(r: Ran) -> str:
-    return json.dumps({"input_config": {"cli_command": "aiperf profile"}, "records": _of_perf(r)})
+    """With errors of a kind each, as they were counted."""
+    records = _of_perf(r) | {"request_count": {"unit": "requests", "avg": 400.0}}
+    kinds = [] if r.failed is None else [{"error_details": {"code": 503}, "count": r.failed}]
+    errors = {} if r.failed is None else {"error_summary": kinds if r.failed else []}
+    return json.dumps({"input_config": {"cli_command": "aiperf profile"}, "records": records} | errors)
+
+
+def aiperf_csv(r: Ran) -> str:
+    """As genai-perf's, with counts."""
+    failed = "" if r.failed is None else f"Error Request Count,{r.failed}.00\n"
+    return f"{genai_csv(r)}Request Count,400.00\n{failed}"
 
 
 def genai_table(r: Ran) -> str:
@@ -215,6 +230,7 @@ SERVING: dict[str, Callable[[Ran], str]] = {
     "genai-perf CSV": genai_csv,
     "genai-perf JSON": genai_json,
     "aiperf": aiperf_json,
+    "aiperf CSV": aiperf_csv,
 }
 
 

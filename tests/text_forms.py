@@ -20,6 +20,8 @@ WORDS: Mapping[str, str] = {
     "load.queue_ms": "queue",
     "load.cache_used": "KV cache",
     "load.preemptions": "preemptions",
+    "load.failed": "failed requests",
+    "load.aborted": "aborted requests",
 }
 _TGI = (
     'INFO generate: total_time="2.0s" validation_time="1ms" queue_time="1ms" inference_time="1.9s" '
@@ -37,7 +39,7 @@ _TIMED = (
     "(   20.00 ms per token,    50.00 tokens per second)\n"
     "0.03.500.000 I slot      release: id  0 | task 0 | stop processing: n_tokens = 199, truncated = 0\n"
 )
-_TGI_METRICS = "tgi_batch_current_size 8\ntgi_queue_size 3\n" + "".join(
+_TGI_METRICS = "tgi_batch_current_size 8\ntgi_queue_size 3\ntgi_request_failure 1\n" + "".join(
     f"tgi_{name}_sum {total}\ntgi_{name}_count 10\n"
     for name, total in {
         "request_duration": 20,
@@ -47,6 +49,7 @@ _TGI_METRICS = "tgi_batch_current_size 8\ntgi_queue_size 3\n" + "".join(
 )
 _SGLANG_METRICS = (
     'sglang:num_running_reqs{tp_rank="0"} 8\nsglang:num_queue_reqs{tp_rank="0"} 2\n'
+    "sglang:num_aborted_requests_total 1\n"
     'sglang:token_usage{tp_rank="0"} 0.5\nsglang:gen_throughput{tp_rank="0"} 400\n'
     'sglang:time_to_first_token_seconds_sum{tp_rank="0"} 2\n'
     'sglang:time_to_first_token_seconds_count{tp_rank="0"} 10\n'
@@ -55,7 +58,8 @@ TEXTS: Mapping[str, str] = {
     "vLLM V1, log": ENGINES["vllm"](Server()),
     "vLLM V0, log": ENGINES["vllm-v0"](Server()),
     "vLLM, log of iterations": _ITERATION * 4,
-    "vLLM, `/metrics`": FORMS["vllm_queue_metrics.txt"].text,
+    "vLLM, `/metrics`": FORMS["vllm_queue_metrics.txt"].text
+    + 'vllm:request_success_total{finished_reason="abort"} 1\n',
     "SGLang, log": ENGINES["sglang"](Server()),
     "SGLang, `/metrics`": _SGLANG_METRICS,
     "TensorRT-LLM, iteration log": ENGINES["trtllm"](Server()),
@@ -67,11 +71,11 @@ TEXTS: Mapping[str, str] = {
     "Ollama, log": _OLLAMA * 3,
     "TGI, log": _TGI * 3,
     "TGI, `/metrics`": _TGI_METRICS,
-    "Triton, `/metrics`": FORMS["triton_metrics.txt"].text,
-    "`vllm bench serve`": reports.vllm_serve(reports.Ran()),
-    "`sglang.bench_serving`": reports.sglang_serving(reports.Ran()),
+    "Triton, `/metrics`": FORMS["triton_metrics.txt"].text + "nv_inference_request_failure 1\n",
+    "`vllm bench serve`": reports.vllm_serve(reports.Ran(failed=1)),
+    "`sglang.bench_serving`": reports.sglang_json(reports.Ran(failed=1)),
     "`trtllm-bench`": reports.trtllm(reports.Ran()),
     "`genai-perf`": reports.genai_table(reports.Ran()),
-    "`aiperf`": reports.aiperf_json(reports.Ran()),
+    "`aiperf`": reports.aiperf_json(reports.Ran(failed=1)),
     "`llama-bench`": reports.llama_bench(4, 20.0),
 }

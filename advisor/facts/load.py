@@ -94,6 +94,10 @@ def load_facts(a: Analysis, out: FactWriter) -> None:
         "load.cache_least": loads.least_cache(replicas),
         "load.prefix_hit_ratio": loads.mean_of(load.prefix_hit, load.prefix_count),
         "load.preemptions": _option(options, "preempted"),
+        "load.aborted": _option(options, "aborted"),
+        "load.failed": loads.over(np.sum, load.failed),
+        "load.completed": loads.over(np.sum, load.completed),
+        "load.failed_ratio": _failed(load),
         "load.batch_limit": limit,
         # More requests than a limit allows were not under that limit.
         "load.batch_fill_ratio": most / limit if most is not None and limit and most <= limit else None,
@@ -153,13 +157,20 @@ def _parts(load: loads.Load, replicas: list[loads.Replica], names: list[str], ou
             ],
         )
     elif runs.sum() > 1:
-        columns = (load.in_flight, load.running, load.output_per_s, load.token_ms, load.first_token_ms)
+        columns = (
+            load.in_flight,
+            load.running,
+            load.output_per_s,
+            load.token_ms,
+            load.first_token_ms,
+            load.failed,
+        )
         rows = [[None if np.isnan(v) else float(v) for v in row] for row in np.column_stack(columns)[runs]]
         out.table(
             "load.parts",
             [(i, *row) for i, row in enumerate(rows, 1)],
             title="Load of each run",
-            columns="run, on their way, decoding, tokens:per_s, a token:ms, first token:ms",
+            columns="run, on their way, decoding, tokens:per_s, a token:ms, first token:ms, failed",
         )
 
 
@@ -183,6 +194,13 @@ def _moments(load: loads.Load, out: FactWriter) -> None:
 
 def _quotient(above: float | None, below: float | None) -> float | None:
     return above / below if above is not None and below else None
+
+
+def _failed(load: loads.Load) -> float | None:
+    """Of all requests of the runs that count both."""
+    sent = load.failed + load.completed
+    known = ~np.isnan(sent)
+    return _quotient(float(load.failed[known].sum()), float(sent[known].sum()))
 
 
 def _added(slowdown: float | None) -> float | None:

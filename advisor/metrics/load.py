@@ -52,6 +52,8 @@ class Load(Struct):
     time_s: Array
     stretch_s: Array
     under_load_s: Array
+    failed: Array
+    completed: Array
 
     @property
     def counted(self) -> Array:

@@ -76,8 +76,14 @@ def verdict(
             "run, what the GPU waits for and what a fix would win needs a trace."
         )
     if is_load_alone(a):
+        failed = facts.value("load.failed") if facts is not None else None
+        but = (
+            f" but {failed:.0f} failed request{'s' * (failed != 1)}"
+            if isinstance(failed, float) and failed
+            else ""
+        )
         return (
-            f"The load of a server alone, and no fault that it can show{_bound(findings)}. What the GPU "
+            f"The load of a server alone, and no fault that it can show{but}{_bound(findings)}. What the GPU "
             "runs, what it waits for and what a fix would win needs a capture."
         )
     if not len(a.ops):

@@ -36,6 +36,8 @@ _LOAD = (
     ("load.first_token_ms", "ms", "{} to the first one"),
     ("load.prompt_ms", "ms", "{} to read a prompt"),
     ("load.queue_ms", "ms", "{} in the queue"),
+    ("load.failed", "count", "{} requests failed"),
+    ("load.aborted", "count", "{} requests aborted or failed"),
     ("load.cache_used", "ratio", "KV cache {} full"),
     ("load.slots_busy", "count", "{} slots busy"),
     ("load.slot_output_per_s", "count", "{} tokens/s a slot"),
@@ -61,7 +63,8 @@ def _since(known: Mapping[str, object]) -> str:
         return ""
     if known.get("load.slots_busy") is not None:  # llama.cpp begins its rates anew with each scrape
         return " (requests now; slots: means since its start; rates: since then or the scrape before)"
-    return " (requests and cache now; times: means since its start)"
+    aborted = "" if known.get("load.aborted") is None else "; aborted or failed: since then"
+    return f" (requests and cache now; times: means since its start{aborted})"
 
 
 def summed(d: Diagnosis) -> Iterator[b.Block]:

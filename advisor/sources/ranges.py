@@ -20,7 +20,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("memory_used_bytes", "memory_total_bytes"), (0.0, 2.0**50)),
     # load
     **dict.fromkeys(("cache_used", "prefix_hit", "acceptance", "graph"), _SHARE),
-    **dict.fromkeys(("replica", "running", "waiting", "in_flight"), _COUNT),
+    **dict.fromkeys(("replica", "running", "waiting", "in_flight", "failed", "completed"), _COUNT),
     **dict.fromkeys(("prompt_per_s", "output_per_s"), (0.0, 1e9)),
     **dict.fromkeys(("step_ms", "token_ms", "queue_ms", "first_token_ms", "request_ms"), _MS),
     "accepted": (0.0, 1e4),

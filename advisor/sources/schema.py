@@ -196,7 +196,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         "kind replica running waiting fetching prompt_per_s output_per_s cache_used prefix_hit "
         "accepted acceptance graph step_ms token_ms queue_ms in_flight first_token_ms request_ms "
         "output_tokens token_count queue_count first_token_count request_count prefix_count time_s stretch_s "
-        "under_load_s"
+        "under_load_s failed completed"
     ),
     # Of a whole recording: count, then ns (bytes of SIZES), NaN if a report lacks the column.
     "sums": _names("report name_id count total average median least most deviation"),

@@ -417,3 +417,88 @@ def test_reports_of_a_like_load_are_not_one(tmp_path: Path) -> None:
     after = SERVED.replace(" 40.00", " 30.00").replace(" 80.00", " 60.00")
     with pytest.raises(InputError, match=r"40 and 30 ms a token\); give each a file of its own"):
         facts(tmp_path, SERVED + after)
+
+
+def ended(engine: str, short: int | None, whole: int) -> str:
+    """One scrape: requests that run, that ended, and that ended without a whole answer."""
+    if engine == "vllm":
+        reasons = {"stop": whole} | ({} if short is None else {"abort": short})
+        counts = [f'vllm:request_success_total{{finished_reason="{r}"}} {n}.0' for r, n in reasons.items()]
+        return "\n".join(['vllm:num_requests_running{engine="0"} 8.0', *counts, ""])
+    names = {
+        "sglang": (
+            "sglang:num_running_reqs",
+            "sglang:num_requests_total",
+            "sglang:num_aborted_requests_total",
+        ),
+        "tgi": ("tgi_batch_current_size", "tgi_request_count", "tgi_request_failure"),
+        "triton": (
+            "nv_inference_pending_request_count",
+            "nv_inference_request_success",
+            "nv_inference_request_failure",
+        ),
+    }
+    counts = [8, whole, short]
+    return "".join(f"{name} {n}\n" for name, n in zip(names[engine], counts, strict=True) if n is not None)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tgi", "triton"])
+def test_requests_that_were_aborted_by_metrics(tmp_path: Path, engine: str) -> None:
+    """Of one scrape those since the start, of several those between; without the counter it is not known."""
+    for scrapes, count in (
+        ([(7, 93)], 7),
+        ([(0, 93)], 0),
+        ([(None, 93)], None),
+        ([(7, 93), (7, 150), (12, 200)], 5),
+        ([(40, 93), (2, 5)], 0),  # it started again
+        ([(None, 93), (None, 150)], None),
+    ):
+        base = facts(tmp_path, "".join(ended(engine, short, whole) for short, whole in scrapes))
+        assert base.value("load.aborted", TRACE) == count, scrapes
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tgi"])
+def test_the_first_request_that_is_aborted_brings_its_counter(tmp_path: Path, engine: str) -> None:
+    text = ended(engine, None, 93) + ended(engine, 3, 150)
+    assert facts(tmp_path, text).value("load.aborted", TRACE) == 3
+
+
+def test_requests_that_end_by_an_error_are_none_that_end(tmp_path: Path) -> None:
+    text = ended("vllm", 4, 90) + 'vllm:request_success_total{finished_reason="error"} 2.0\n'
+    assert facts(tmp_path, text).value("load.aborted", TRACE) == 6
+
+
+@pytest.mark.parametrize(
+    ("lines", "count"),
+    [
+        ([], None),
+        (["INFO 11-28 13:22:00 async_llm_engine.py:134] Aborted request cmpl-0a1b-0."], 1),
+        (["INFO 11-28 13:22:00 [async_llm.py:420] Request cmpl-0a1b-0 aborted."] * 3, 3),
+        (["INFO 11-28 13:22:00 server.py:10] Request to be aborted."], None),
+    ],
+)
+def test_requests_that_were_aborted_by_lines_of_vllm(
+    tmp_path: Path, lines: list[str], count: int | None
+) -> None:
+    text = "\n".join([vllm(Server()), *lines])
+    assert facts(tmp_path, text).value("load.aborted", TRACE) == count
+
+
+FAILED = {"load.failed": 100.0, "load.completed": 400.0, "load.failed_ratio": 0.2}
+
+
+def test_values_of_requests_that_failed(tmp_path: Path) -> None:
+    """Runs are added; a run that counts none is not known, and does not count."""
+    expect_values(facts(tmp_path, vllm_serve(Ran(failed=100))), FAILED, TRACE)
+    expect_values(
+        facts(tmp_path, vllm_serve(Ran(failed=0))), {"load.failed": 0, "load.failed_ratio": 0}, TRACE
+    )
+    base = facts(tmp_path, vllm_serve(Ran()))
+    assert base.value("load.failed", TRACE) is None
+    assert base.value("load.failed_ratio", TRACE) is None
+    runs = [Ran(in_flight=n, failed=failed) for n, failed in ((1, 0), (16, 100), (64, None))]
+    base = facts(tmp_path, "\n".join(map(vllm_serve, runs)))
+    expect_values(base, {"load.failed": 100, "load.completed": 1200, "load.failed_ratio": 1 / 9}, TRACE)
+    table = base.table("load.parts", TRACE)
+    assert table is not None
+    assert [row[-1] for row in table.rows] == [0, 100, None]

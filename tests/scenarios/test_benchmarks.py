@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,6 +60,36 @@ def test_every_report_of_a_run_says_the_same(tmp_path: Path, report: Callable[[R
     }
     assert {name: fact(found, name, None) for name in wanted} == pytest.approx(wanted, rel=0.01)
     assert fact(found, "load.idle_ratio", None) is None
+
+
+COUNTS_FAILED = ("vllm serve", "vllm JSON", "sglang JSON", "aiperf", "aiperf CSV")
+
+
+@pytest.mark.parametrize("name", SERVING)
+def test_requests_that_failed_are_told_and_those_that_did_not(tmp_path: Path, name: str) -> None:
+    """100 of 500; none; and a report that does not count them, of which nothing is known."""
+    counted = name in COUNTS_FAILED
+    some = told(tmp_path, SERVING[name](Ran(failed=100)))
+    none = told(tmp_path, SERVING[name](Ran(failed=0)))
+    untold = told(tmp_path, SERVING[name](Ran()))
+    assert [fact(found, "load.failed", None) for found in (some, none, untold)] == (
+        [100, 0, None] if counted else [None] * 3
+    )
+    notes = [[note.cause for note in found.observed] for found in (some, none, untold)]
+    assert notes == [["requests-failed"] if counted else [], [], []]
+    if counted:
+        assert "100 requests failed, 20 % of all that were sent" in some.observed[0].text
+        assert "no fault that it can show but 100 failed requests." in some.verdict
+    assert "failed" not in none.verdict
+
+
+def test_a_report_of_which_all_requests_failed_is_refused_with_their_number(tmp_path: Path) -> None:
+    text = vllm_serve(Ran(failed=400)).replace(" 400\nFailed", " 0\nFailed")
+    zero = "\n".join(
+        re.sub(r"[\d.]+$", "0.00", line) if "Failed" not in line else line for line in text.split("\n")
+    )
+    with pytest.raises(InputError, match="400 requests failed and none was answered"):
+        told(tmp_path, zero)
 
 
 @pytest.mark.parametrize("report", SERVING.values(), ids=SERVING)

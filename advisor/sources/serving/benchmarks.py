@@ -20,7 +20,7 @@ from advisor.sources.serving.llama_bench import is_llama_bench, llama_rows, mode
 from advisor.sources.serving.log_lines import Row, ServerLog
 from advisor.sources.serving.report_numbers import METRICS, TOOLS, Tool
 
-#: A run: its value by metric, all finite and above zero.
+#: A run: its value by metric, all finite and above zero, but for requests that failed.
 Run = dict[str, float]
 
 _NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?(?:[eE][-+]?\d+)?")
@@ -79,7 +79,10 @@ def read_benchmark(text: str) -> ServerLog:
 
 def without_load(text: str) -> str:
     """What is said of a report that does not tell under which load it was measured."""
-    took = [run["latency"] for run in read_runs(text) if "latency" in run]
+    runs = read_runs(text)
+    if not any("completed" in run for run in runs) and (failed := sum(run.get("failed", 0) for run in runs)):
+        return f": {failed:.0f} requests failed and none was answered; look into the log of the server"
+    took = [run["latency"] for run in runs if "latency" in run]
     found = f": {took[0] / 1e3:.3g} s a batch, of a size and lengths that it does not tell" if took else ""
     return (
         f"{found or ', without the load that it was measured under'}; give the report of a benchmark that "
@@ -158,6 +161,8 @@ def _row(run: Run) -> Row:
         "request_ms": request_ms,
         "output_tokens": length,
         "accepted": run.get("accepted"),
+        "failed": run.get("failed"),
+        "completed": run.get("completed"),
     }
     return {name: value for name, value in found.items() if value is not None}
 
@@ -170,7 +175,10 @@ def read_runs(text: str) -> list[Run]:
     runs = _from_json(text)
     if runs is None:
         runs = _from_table(text) or list(_from_labels(text))
-    found = ({m: v for m, v in run.items() if math.isfinite(v) and v > 0} for run in runs)
+    found = (
+        {m: v for m, v in run.items() if math.isfinite(v) and (v > 0 or (m == "failed" and v == 0))}
+        for run in runs
+    )
     return [run for run in found if run]
 
 
@@ -203,7 +211,21 @@ def _by_key(report: dict[str, Any]) -> Run:
             if (number := finite(value)) is not None:
                 out[name] = number * metric.scale
                 break
+    if "failed" not in out and (failed := _listed_errors(report)) is not None:
+        out["failed"] = failed
     return out
+
+
+def _listed_errors(report: dict[str, Any]) -> float | None:
+    """Requests that failed, by their errors: of vllm bench and sglang a text for each request, empty for
+    those that did not fail; of aiperf the errors of each kind, counted. None if the report lists none."""
+    errors, kinds = report.get("errors"), report.get("error_summary")
+    if isinstance(errors, list) and all(isinstance(error, str) for error in errors):
+        return float(sum(bool(error) for error in errors)) if errors else None
+    if isinstance(kinds, list) and all(isinstance(kind, dict) for kind in kinds):
+        counts = [finite(kind.get("count")) for kind in kinds]
+        return sum(n for n in counts if n is not None) if None not in counts else None
+    return None
 
 
 def _from_table(text: str) -> list[Run]:

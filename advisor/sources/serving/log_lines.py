@@ -48,6 +48,8 @@ _SO_FAR = re.compile(r"total_num_cumulative_preemption=(\d+)")
 _RETRACTED_NOW = re.compile(r"#retracted-req: (\d+)")
 #: In the line of the load, those since the line before.
 _SINCE = re.compile(r"\bPreemptions: (\d+)")
+#: vLLM, if it logs requests: a line for each.
+_ABORTED = re.compile(r"\bAborted request \S{1,200}\.|\bRequest \S{1,200} aborted\.")
 _CACHE_FILL = re.compile(r"\b(\w+) KV cache usage:\s*(\d+(?:\.\d+)?)%")
 #: Not the beginning of a release or an address.
 _NUMBER = r"\s*[:=]\s*['\"]?(-?\d++(?:\.\d++)?+)(?!\.\d)"
@@ -104,10 +106,10 @@ _MOST_SET = 1e12
 class ServerLog(Struct):
     """What a log holds: rows in the order of its lines, settings by our names, the engine and its release.
     `began`: when the row with time 0 was written, if its line has a date. `torn` counts lines of the load
-    that could not be read; `preempted` is the least number of requests that lost their cache, None if no line
-    counts them; `replicas` names those that lines of several containers number; `tested` are the models of a
-    benchmark that tells how many of their layers the GPU has; `title` is the name of the tool, if it is not
-    that of the engine."""
+    that could not be read; `preempted` is the least number of requests that lost their cache, `aborted`
+    that of requests that were aborted, None if no line counts them; `replicas` names those that lines of
+    several containers number; `tested` are the models of a benchmark that tells how many of their layers
+    the GPU has; `title` is the name of the tool, if it is not that of the engine."""
 
     rows: list[Row] = field(default_factory=list)
     settings: dict[str, float] = field(default_factory=dict)
@@ -119,6 +121,7 @@ class ServerLog(Struct):
     began: Moment | None = None
     torn: int = 0
     preempted: int | None = None
+    aborted: int | None = None
 
 
 def has_load(line: str) -> bool:
@@ -208,6 +211,8 @@ def _read_line(line: str, log: ServerLog) -> None:
         log.rows.append(_row(LOAD_BOTH, accepted=accepted, acceptance=_share(share) if in_percent else share))
     if _PREEMPTED.search(line):
         _preempted(line, log)
+    if _ABORTED.search(line):
+        log.aborted = (log.aborted or 0) + 1
 
 
 def _preempted(line: str, log: ServerLog) -> None:

@@ -153,6 +153,17 @@ _PREEMPTIONS = (
     "sglang:num_retracted_reqs",
     "sglang:num_retracted_requests_total",
 )
+#: vLLM counts requests that ended, by their reason: those that did not get a whole answer.
+_ENDED, _CUT_SHORT = "vllm:request_success_total", ("abort", "error")
+_ENDED_SHORT = f"{_ENDED}:short"
+_ABORTED = (
+    _ENDED_SHORT,
+    "sglang:num_aborted_requests_total",
+    "tgi_request_failure",
+    "nv_inference_request_failure",
+)
+#: A scrape with one of these has no sample of aborted ones until the first is aborted.
+_ALL_ENDED = (_ENDED, "sglang:num_requests_total", "tgi_request_count")
 #: llama.cpp: rates of one slot while it works, since the scrape before, and how many work at once.
 _SLOT_RATES = {
     "slots_busy": "llamacpp:n_busy_slots_per_decode",
@@ -245,7 +256,8 @@ def read_metrics(text: str) -> ServerLog:
                 row[column] *= factor
     if scrapes and scrapes[0].time is not None:
         log.began = moment_of(scrapes[0].time)
-    log.preempted = _preemptions(scrapes)
+    log.preempted = _growth([scrape.total(_PREEMPTIONS) for scrape in scrapes])
+    log.aborted = _growth(_aborted(scrapes))
     if len(scrapes) == 1:
         log.settings["since_start"] = 1.0
     log.settings |= _slot_settings(scrapes)
@@ -264,11 +276,22 @@ def _a_batch(scrapes: Sequence[_Scrape]) -> float | None:
     return requests / batches if requests > 0 and batches > 0 else None
 
 
-def _preemptions(scrapes: Sequence[_Scrape]) -> int | None:
-    """Those between the first scrape and the last, of one scrape those since the start; None if no scrape
-    counts them. A counter that falls belongs to a server that started again; what no server counts is left
-    out."""
-    totals = (scrape.total(_PREEMPTIONS) for scrape in scrapes)
+def _aborted(scrapes: Sequence[_Scrape]) -> list[float | None]:
+    """Requests that were aborted or failed by each scrape. Of several scrapes, one without the counter is
+    ahead of the first of them, if it counts the others; where all lack it, it is not known."""
+    totals = [scrape.total(_ABORTED) for scrape in scrapes]
+    if all(total is None for total in totals):
+        return totals
+    return [
+        0.0 if total is None and scrape.total(_ALL_ENDED) is not None else total
+        for total, scrape in zip(totals, scrapes, strict=True)
+    ]
+
+
+def _growth(totals: Sequence[float | None]) -> int | None:
+    """What a counter of requests grew by between the first scrape and the last, of one scrape its value since
+    the start; None if no scrape has it. A counter that falls belongs to a server that started again; what no
+    server counts is left out."""
     counts = [total for total in totals if total is not None and total <= _MOST_COUNTED]
     if len(counts) < 2:
         return int(counts[0]) if counts else None
@@ -297,6 +320,8 @@ def _scrapes(text: str, log: ServerLog) -> list[_Scrape]:
         seen.add(key)
         of = scrapes[-1].values.setdefault(replica, {})
         of[sample.name] = of.get(sample.name, 0.0) + sample.value
+        if sample.name == _ENDED and sample.labels.get("finished_reason") in _CUT_SHORT:
+            of[_ENDED_SHORT] = of.get(_ENDED_SHORT, 0.0) + sample.value
     return scrapes
 
 

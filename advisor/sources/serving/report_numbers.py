@@ -219,6 +219,16 @@ METRICS = {
         ("accept_length", "decoding_stats.acceptance_length_percentiles.average"),
         labels=("^Accept length:", "^Acceptance length:"),
     ),
+    "failed": BenchmarkMetric(
+        "requests",
+        ("failed", "error_request_count.avg", "records.error_request_count.avg"),
+        labels=(r"(?i)^(?:Failed requests:|(?:Failed|Error) request count\b(?: \(\w+\))?)",),
+    ),
+    "completed": BenchmarkMetric(
+        "requests",
+        ("completed", "request_count.avg", "records.request_count.avg"),
+        labels=("^Successful requests:", r"(?i)^Request count\b(?: \(\w+\))?"),
+    ),
     "gpus": BenchmarkMetric(
         "GPUs", ("world_info.tp_size",), labels=("^TP Size:", r"^(?>.*?Namespace\().*\btensor_parallel_size=")
     ),

@@ -74,7 +74,8 @@ class ServerLoad(InMemory):
         self.ledger.note(
             "dropped", "lines of the load that could not be read", "load", log.torn, len(log.rows) + log.torn
         )
-        settings = log.settings | ({} if log.preempted is None else {"preempted": float(log.preempted)})
+        counts = {"preempted": log.preempted, "aborted": log.aborted}
+        settings = log.settings | {name: float(n) for name, n in counts.items() if n is not None}
         self.began = log.began
         self.capture = Capture(
             path=str(shown),
@@ -103,7 +104,8 @@ class WithLoad(Around):
         self._within, warnings = _within(source, log)
         options = {**log.capture.options, **source.capture.options}
         if self._within is not None and not self._within.rows.all():
-            options.pop("preempted", None)  # of all lines
+            for counted in ("preempted", "aborted"):  # of all lines
+                options.pop(counted, None)
         self.capture = source.capture.replaced(
             options=options,
             command=source.capture.command or log.capture.command,
