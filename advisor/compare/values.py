@@ -77,7 +77,10 @@ def judged(
 
 
 def _is_large(change: ValueChange, gate: float) -> bool:
-    return change.change is not None and abs(change.change) >= gate
+    """True from the gate on, and for what was not there before."""
+    if change.change is None:
+        return change.before == 0 and bool(change.after)
+    return abs(change.change) >= gate
 
 
 def _both(change: ValueChange) -> str:

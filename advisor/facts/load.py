@@ -235,6 +235,9 @@ def _layers(options: dict[str, str], out: FactWriter) -> None:
         for layers, least in _tested(options)
         if least is not None
     ]
+    if (experts := _option(options, "expert_layers_on_cpu")) is not None:
+        out.put("load.experts_on_cpu", experts > 0)
+        out.put("load.expert_layers_on_cpu", experts if np.isfinite(experts) else None)
     if on_gpu is not None and of:
         out |= {"load.layers_on_gpu": on_gpu, "load.layers": of, "load.layers_on_cpu_ratio": 1 - on_gpu / of}
     elif tested:

@@ -11,7 +11,7 @@ from advisor.facts.catalog import build_facts
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import TRACE, FactBase
 from advisor.sources.open import open_trace
-from tests.benchmark_reports import LlamaTests, Ran, llama_bench, trtllm, vllm_serve
+from tests.benchmark_reports import LlamaTests, Ran, llama_bench, llama_json, trtllm, vllm_serve
 from tests.facts.test_values import expect_values
 from tests.server_logs import Moment, Server, sglang, vllm
 
@@ -502,3 +502,10 @@ def test_values_of_requests_that_failed(tmp_path: Path) -> None:
     table = base.table("load.parts", TRACE)
     assert table is not None
     assert [row[-1] for row in table.rows] == [0, 100, None]
+
+
+def test_values_of_experts(tmp_path: Path) -> None:
+    text = llama_json(1, 20.0).replace('"n_batch": 2048', '"n_batch": 2048, "n_cpu_moe": 10')
+    expect_values(
+        facts(tmp_path, text), {"load.experts_on_cpu": True, "load.expert_layers_on_cpu": 10}, TRACE
+    )

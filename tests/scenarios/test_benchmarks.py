@@ -212,3 +212,12 @@ def test_the_benchmark_of_vllm_of_2024_is_not_that_of_sglang(tmp_path: Path) -> 
     assert (told(tmp_path, text).inputs[0].producer or "").startswith("vllm bench serve")
     again = "Total generated tokens (retokenized):    39990\n"
     assert (told(tmp_path, text + again).inputs[0].producer or "").startswith("sglang.bench_serving")
+
+
+def test_requests_that_failed_only_after_a_change_are_told(tmp_path: Path) -> None:
+    sides = []
+    for name, failed in (("before", 0), ("after", 100)):
+        sides.append(tmp_path / f"{name}.txt")
+        sides[-1].write_text(vllm_serve(Ran(failed=failed)))
+    assert "Also: requests that failed from 0 to 100." in advisor.compare(*sides).summary
+    assert "Also" not in advisor.compare(sides[0], sides[0]).summary

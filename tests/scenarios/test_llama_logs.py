@@ -3,6 +3,7 @@ layers that stay on the CPU, a host that is slower than the device; each with a 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -289,3 +290,50 @@ def test_a_report_of_vllm_bench_latency_tells_no_load(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a report of vllm bench latency: 1\.5 s a batch") as caught:
         told(tmp_path, "Avg latency: 1.5012 seconds\n50% percentile latency: 1.4987 seconds\n")
     assert "\n" not in str(caught.value)
+
+
+def with_columns(report: str, **columns: str) -> str:
+    """The JSON or the table of llama-bench with more columns, alike in all tests."""
+    if report.startswith("["):
+        return json.dumps([{**test, **columns} for test in json.loads(report)])
+    lines = []
+    for line in report.splitlines():
+        cells = columns if " test " in line else dict.fromkeys(columns, "---") if "---" in line else None
+        added = [*cells] if cells is columns else [*(cells or columns).values()]
+        lines.append(f"| {' | '.join(added)} {line}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("report", "columns", "layers"),
+    [
+        (llama_json, {"n_cpu_moe": "24"}, 24),
+        (llama_bench, {"n_cpu_moe": "24"}, 24),
+        (llama_json, {"n_cpu_moe": "0", "tensor_buft_overrides": r"\.ffn_.*_exps\.=CPU"}, None),
+        (llama_bench, {"ot": "exps=CPU"}, None),
+    ],
+)
+def test_experts_that_llama_bench_leaves_on_the_cpu_are_named(
+    tmp_path: Path, report: Callable[..., str], columns: dict[str, str], layers: int | None
+) -> None:
+    """All layers are on the GPU by `ngl`; none of their experts, or of some of them."""
+    model = LlamaTests("qwen3moe 30B.A3B Q4_K - Medium", 30.53e9, 99)
+    found = told(tmp_path, with_columns(report(1, 20.0, model), **columns))
+    assert [note.cause for note in found.observed] == ["experts-on-cpu"]
+    assert fact(found, "load.expert_layers_on_cpu", None) == layers
+    assert ranked(found) == []
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {},
+        {"n_cpu_moe": "0"},
+        {"n_cpu_moe": "0", "tensor_buft_overrides": "none"},
+        {"tensor_buft_overrides": "exps=CUDA0"},
+    ],
+)
+def test_experts_on_the_gpu_or_where_nothing_tells(tmp_path: Path, columns: dict[str, str]) -> None:
+    found = told(tmp_path, with_columns(llama_json(1, 20.0), **columns))
+    assert [note.cause for note in found.observed] == []
+    assert fact(found, "load.experts_on_cpu", None) is (False if "n_cpu_moe" in columns else None)

@@ -4,6 +4,7 @@ the load, and which models they were of."""
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -21,7 +22,12 @@ _KEYS = ('"n_prompt"', '"n_gen"', '"avg_ts"')
 _COLUMNS = ("n_prompt", "n_gen", "avg_ts")
 _INSERTED = re.compile(r"^INSERT INTO \w{1,80} \(([^()]{1,4000})\) VALUES \((.{1,8000})\);?\s*$")
 #: Columns of the table, by the names of the other forms.
-_HEADS = {"model": "model_type", "params": "model_n_params", "backend": "backends", "ngl": "n_gpu_layers"}
+_HEADS = {"model": "model_type", "params": "model_n_params", "backend": "backends", "ngl": "n_gpu_layers"} | {
+    "n_cpu_moe": "n_cpu_moe",
+    "ot": "tensor_buft_overrides",
+}
+#: Tensors of experts that are kept on the CPU by their names.
+_EXPERTS_ON_CPU = re.compile(r"exps[^;,=]{0,80}=CPU", re.IGNORECASE)
 _SCALES = {"": 1.0, "M": 1e6, "B": 1e9, "T": 1e12}
 #: Backends without a GPU, and how releases of 2023 tell of one.
 _NO_GPU = {"CPU", "BLAS", "AMX"}
@@ -30,12 +36,14 @@ _FLAGS = ("cuda", "opencl", "vulkan", "kompute", "metal", "sycl", "gpu_blas")
 
 class Tested(NamedTuple):
     """A model as it was tested: its name and number of parameters, and how many of its layers the GPU was
-    allowed to have, None if that is not told. `on_cpu` without a GPU."""
+    allowed to have, None if that is not told. `on_cpu` without a GPU. `expert_layers`: of how many layers the
+    experts stay on the CPU, infinite where only their names show that they do."""
 
     model: str
     parameters: float | None
     gpu_layers: float | None
     on_cpu: bool
+    expert_layers: float | None = None
 
 
 def is_llama_bench(text: str) -> bool:
@@ -63,11 +71,24 @@ def models(text: str, documents: Iterable[Any]) -> Iterator[Tested]:
     for test in _tests(text, documents):
         if not (model := str(test.get("model_type") or "").strip()):
             continue
-        found = Tested(model, _parameters(test), _number(test.get("n_gpu_layers")), _on_cpu(test))
+        found = Tested(
+            model, _parameters(test), _number(test.get("n_gpu_layers")), _on_cpu(test), _experts(test)
+        )
         known = most.get(found[:2])
-        if known is None or known.on_cpu or (found.gpu_layers or 0.0) > (known.gpu_layers or 0.0):
+        if known is None or known.on_cpu or _on_gpu(found) > _on_gpu(known):
             most[found[:2]] = found
     yield from most.values()
+
+
+def _on_gpu(tested: Tested) -> tuple[float, float]:
+    """More of a model is on the GPU by what stands first."""
+    return tested.gpu_layers or 0.0, -(tested.expert_layers or 0.0)
+
+
+def _experts(test: Mapping[str, Any]) -> float | None:
+    if _EXPERTS_ON_CPU.search(str(test.get("tensor_buft_overrides") or "")):
+        return math.inf
+    return _number(test.get("n_cpu_moe"))
 
 
 def _parameters(test: Mapping[str, Any]) -> float | None:

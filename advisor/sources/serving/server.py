@@ -160,9 +160,11 @@ def _measured_text(runs: Sequence[Row]) -> str:
 def _tested(models: Sequence[Tested]) -> dict[str, str]:
     """Models of which a benchmark says how many of their layers were on the GPU, one behind the other."""
     known = [m for m in models if m.gpu_layers is not None and m.gpu_layers >= 0]
+    experts = [m.expert_layers for m in models if m.expert_layers is not None]
+    found = {"expert_layers_on_cpu": f"{max(experts):g}"} if experts else {}
     if not known:
-        return {}
-    return {
+        return found
+    return found | {
         "tested_models": "; ".join(m.model.replace(";", ",") for m in known),
         "tested_parameters": "; ".join("" if m.parameters is None else f"{m.parameters:g}" for m in known),
         "tested_gpu_layers": "; ".join(f"{m.gpu_layers:g}" for m in known),
