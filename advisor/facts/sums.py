@@ -340,9 +340,9 @@ def _operations(a: Analysis, kernels: Sums, out: FactWriter) -> None:
             "operation.time_ratio": kernels.total[mine].sum() / total,
             "operation.count": int(kernels.count[mine].sum()),
         }
-        if lost[worst] < 0 or not kernels.median[worst] > 0:
-            continue
         apart = kernels.most[worst] - kernels.mean[worst]
+        if lost[worst] < 0 or apart < 0 or not kernels.median[worst] > 0:
+            continue  # not told, or a row that contradicts itself
         own |= {
             "operation.max_over_p50": over[worst],
             "sums.max_over_p50": over[worst],

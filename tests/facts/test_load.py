@@ -321,6 +321,16 @@ llamacpp:n_busy_slots_per_decode 3.5
 """
 
 
+def test_a_counter_that_the_last_scrape_lacks_is_not_known(tmp_path: Path) -> None:
+    first, last = (
+        [f"{line} {1_700_000_000_000 + at}" for line in (*LLAMA.splitlines(), f"llamacpp:n_decode_total {n}")]
+        for at, n in ((0, 100), (5000, 200))
+    )
+    base = facts(tmp_path, "\n".join([*first, *(line for line in last if "n_busy_slots" not in line)]))
+    assert base.value("load.slots_busy") is None
+    assert base.value("load.running") == 4
+
+
 def test_values_of_llama_cpp(tmp_path: Path) -> None:
     """Its rates are those of a slot while it works."""
     expect_values(

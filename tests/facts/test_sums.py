@@ -61,6 +61,11 @@ def facts(folder: Path, *reports: Printed) -> FactBase:
         return build_facts(Analysis(trace))
 
 
+def test_a_row_whose_largest_value_is_below_its_mean_says_nothing_of_spread(tmp_path: Path) -> None:
+    base = facts(tmp_path, printed("cuda_gpu_kern_sum", ("gemm", 100, 47_400.0, 1.0, 2, 47_000, 90.0)))
+    assert {f.name for f in base if f.name.startswith("sums.slowest")} == set()
+
+
 def told(folder: Path, reports: Sequence[Printed] | str) -> Diagnosis:
     path = folder / "stats.txt"
     path.write_text(reports if isinstance(reports, str) else pasted(reports, "columns"))

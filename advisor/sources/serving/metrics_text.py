@@ -411,7 +411,7 @@ def _slot_settings(scrapes: Sequence[_Scrape]) -> dict[str, float]:
             found[setting] = grown[tokens] / grown[seconds]
     then, now = (scrape.total((_STEPS,)) or 0.0 for scrape in (first, last))
     busy = first.total((_SLOT_RATES["slots_busy"],))
-    if busy is not None and now > then > 0:
+    if busy is not None and "slots_busy" in found and now > then > 0:
         found["slots_busy"] = max((found["slots_busy"] * now - busy * then) / (now - then), 0.0)
     return found
 
