@@ -161,30 +161,28 @@ def waiting_host() -> Export:
     return e
 
 
-WAITS: Mapping[str, Value] = {
-    "sync.event_wait_ratio": 0.1,
-    "sync.stream_wait_ratio": 0.01,
-    "sync.context_wait_ratio": 0.2,
-    "sync.waited_stream": 7,
-    "sync.context_wait_streams": 2.0,
-    "sync.empty_wait_ratio": 0.5,
-    "sync.over_wait_ratio": 0.14,
-    "sync.over_waited_stream": 13,
-}
-
-
-def test_no_wait_is_longer_than_its_call(tmp_path: Path) -> None:
-    """A damaged file: waits that end 1,000 times as late."""
+@pytest.mark.parametrize("late", [False, True], ids=["as recorded", "waits that end 1,000 times as late"])
+def test_what_the_host_waits_for(tmp_path: Path, late: bool) -> None:
+    """No wait is longer than its call."""
     path = waiting_host().write(tmp_path / "t.sqlite")
-    with closing(sqlite3.connect(path)) as file, file:
-        file.execute("update CUPTI_ACTIVITY_KIND_SYNCHRONIZATION set end = end * 1000")
+    if late:
+        with closing(sqlite3.connect(path)) as file, file:
+            file.execute("update CUPTI_ACTIVITY_KIND_SYNCHRONIZATION set end = end * 1000")
     with open_trace(path) as trace:
-        expect_values(build_facts(Analysis(trace)), WAITS)
-
-
-def test_what_the_host_waits_for(tmp_path: Path) -> None:
-    base = built(waiting_host(), tmp_path)
-    expect_values(base, WAITS)
+        base = build_facts(Analysis(trace))
+    expect_values(
+        base,
+        {
+            "sync.event_wait_ratio": 0.1,
+            "sync.stream_wait_ratio": 0.01,
+            "sync.context_wait_ratio": 0.2,
+            "sync.waited_stream": 7,
+            "sync.context_wait_streams": 2.0,
+            "sync.empty_wait_ratio": 0.5,
+            "sync.over_wait_ratio": 0.14,
+            "sync.over_waited_stream": 13,
+        },
+    )
     table = base.table("sync.waits", DEVICE)
     assert table is not None
     assert [row[:3] for row in table.rows] == [("context", None, 9), ("event", 7, 9), ("stream", 19, 9)]

@@ -213,6 +213,8 @@ def test_launching_that_waits_in_some_steps_names_them(tmp_path: Path) -> None:
     assert fact(d, "launch.idle_phase") == "mixed"
     assert fact(d, "launch.idle_phase_ratio") == pytest.approx(1, abs=0.05)
     assert fact(d, "launch.idle_phase_steps") == 5  # the first step, which is one of them, is left out
+    # 12 layers of 5 kernels beside the 80 of the graph.
+    assert fact(d, "launch.idle_phase_eager_ratio") == pytest.approx(60 / 140)
     found = finding(d, "launch-bound")
     assert "of the waiting lies in the 5 mixed steps" in found.message
     action = found.recommendations[0].action
