@@ -164,7 +164,7 @@ def test_no_runs_yet(nsys: Made, capsys: Captured) -> None:
 @pytest.mark.slow
 def test_a_run_that_failed_is_not_repeated_by_default(fixed: Any, capsys: Captured) -> None:
     fixed(graphs=True)
-    assert run("-q", command=[PY, "-c", "raise SystemExit('no')"]) == 2
+    assert run("-q", command=[PY, "-c", "raise SystemExit('no')"]) == 1  # its own
     assert main(["run", "--again", "run-2"]) == 2
     assert "run 'run-2' was not diagnosed" in capsys.readouterr().err
     assert main(["run", "--again", "-q"]) == 0
@@ -227,8 +227,10 @@ def test_a_damaged_run_is_left_out(fixed: Any, capsys: Captured) -> None:
 @pytest.mark.slow
 def test_a_program_that_was_too_short_once_is_recorded_from_its_start(nsys: Made, capsys: Captured) -> None:
     tool = nsys()
-    assert run("-q") == 0
-    assert "recorded again from its start" in capsys.readouterr().err
+    assert main(["run", "-q", "--passes", "1", "--", *QUICK]) == 0
+    err = capsys.readouterr().err
+    assert "COMMAND is run again, as it ended after " in err
+    assert ": recorded again from its start" in err
     assert main(["run", "--again", "-q"]) == 0
     assert "recorded again" not in capsys.readouterr().err
     assert len(tool.profiled) == 3

@@ -27,7 +27,7 @@ from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY, html_page, in_order
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples" / "captures").glob("*.[gx]z"))
-LIMIT = 1_600_000
+LIMIT = 1_650_000
 VOID = {"meta", "br", "input", "path", "rect", "circle"}
 
 LANES = ("compute", "copies", "host in CUDA calls", "SM Active", "Tensor Active", "DRAM")
