@@ -42,7 +42,9 @@ class Built(BuildHookInterface):
         if version == "editable":
             place = Path(self.root) / folder / built.name
             place.parent.mkdir(exist_ok=True)
-            place.write_bytes(built.read_bytes())
+            new = place.with_name(f"{place.name}.new")
+            new.write_bytes(built.read_bytes())
+            new.replace(place)  # a process that runs keeps the file that it has loaded
         else:
             build_data["force_include"][str(built)] = f"{folder}/{built.name}"
 
