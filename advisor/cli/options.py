@@ -63,7 +63,7 @@ class Several(click.Option):
         super().__init__(names, **{**attributes, "multiple": True, "type": NAME_OR_FILE})
 
 
-#: In the context of a command whose help is to list every option.
+#: In the context of a command: whether its help lists every option.
 ALL_OPTIONS = "advisor.all_options"
 
 
@@ -82,7 +82,7 @@ class Verb(click.Command):
         shown = [
             p
             for p in listed
-            if not self.common or ALL_OPTIONS in ctx.meta or p.name in self.common or always & {*p.opts}
+            if not self.common or ctx.meta.get(ALL_OPTIONS) or p.name in self.common or always & {*p.opts}
         ]
         with formatter.section("Options"):
             formatter.write_dl([record for p in shown if (record := p.get_help_record(ctx))])
@@ -134,30 +134,25 @@ class Verbs(click.Group):
 
 def help_option(option: click.Option | None) -> click.Option | None:
     """The option of click; where its text cannot be written, that is an error."""
-
-    def show(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-        if wanted and not ctx.resilient_parsing:
-            messages.say(ctx.get_help())
-            ctx.exit()
-
     if option is not None:
-        option.callback = show
+        option.callback = _show_help
     return option
 
 
 def help_all(hidden: bool) -> click.Option:
     """`--help-all`: the help of a verb with all its options."""
-
-    def show(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-        if wanted and not ctx.resilient_parsing:
-            ctx.meta[ALL_OPTIONS] = True
-            messages.say(ctx.get_help())
-            ctx.exit()
-
     return click.Option(
-        ["--help-all"], is_flag=True, is_eager=True, expose_value=False, hidden=hidden, callback=show,
+        ["--help-all"], is_flag=True, is_eager=True, expose_value=False, hidden=hidden, callback=_show_help,
         help="Show all options and exit.",
     )  # fmt: skip
+
+
+def _show_help(ctx: click.Context, option: click.Parameter, wanted: bool) -> None:
+    """The callback of `--help` and `--help-all`."""
+    if wanted and not ctx.resilient_parsing:
+        ctx.meta[ALL_OPTIONS] = "--help-all" in option.opts
+        messages.say(ctx.get_help())
+        ctx.exit()
 
 
 def one_value_each(args: Sequence[str], several: Collection[str]) -> list[str]:

@@ -141,9 +141,12 @@ def another(
     capture = folder / run.captures[0]
     with Progress(capture.name) as progress:
         plan = passes.next_plan(run, doctor(capture, settings, progress))
-    if plan is None or not repeats(f"pass {number} would add {' '.join(plan.kept.added)}, {plan.why}"):
+    if plan is None:
         return None
-    message(f"pass {number} adds {' '.join(plan.kept.added)}, {plan.why}")
+    added = f"{' '.join(plan.kept.added)}, {plan.why}"
+    if not repeats(f"pass {number} would add {added}"):
+        return None
+    message(f"pass {number} adds {added}")
     aside = passes.put_aside(folder, number - 1)
     more = run.replaced(
         options=plan.options, variables={**run.variables, **plan.variables}, passes=(*run.passes, plan.kept)

@@ -116,7 +116,10 @@ def load_rule(name: str, *directories: Path) -> RuleSpec:
     places, name = directories or (builtin_dir(),), name.strip()
     path = _file_of(nsys_rules().get(name.lower(), name), places)
     if path is not None:
-        rule = _rule_of(source := _source(path))
+        ours = data_dir("rules")
+        built = is_built() and path.is_relative_to(ours)
+        source = _built(ours, path.relative_to(ours).as_posix()) if built else read(path)
+        rule = _rule_of(source)
         refuse(source.problems)
         assert rule is not None
         return rule
@@ -186,7 +189,7 @@ def _read_folder(directory: Path, trusted: bool) -> tuple[list[Source], list[Pro
     if not os.access(directory, os.R_OK | os.X_OK):
         return [], [Problem(str(directory), 0, "permission denied; make it readable: chmod u+rx FOLDER")]
     if trusted and directory == data_dir("rules") and is_built():
-        return [_source(directory / name) for name in names("rules")], []
+        return [_built(directory, name) for name in names("rules")], []
     files = _files(directory)
     if (size := sum(p.stat().st_size for p in files if p.is_file())) > MOST_RULES_BYTES:
         what = f"holds {-(-size >> 20)} MB of rules, at most {MOST_RULES_BYTES >> 20}; name a folder of fewer"
@@ -198,13 +201,9 @@ def _read_folder(directory: Path, trusted: bool) -> tuple[list[Source], list[Pro
     return [read(path) for path in files], misnamed
 
 
-def _source(path: Path) -> Source:
-    """A file of rules; one of our own as it was parsed when the package was built."""
-    ours = data_dir("rules")
-    if is_built() and path.is_relative_to(ours):
-        data = plain("rules", path.relative_to(ours).as_posix())
-        return Source(str(path), data=data, known_right=True)
-    return read(path)
+def _built(folder: Path, name: str) -> Source:
+    """One of our own files of rules, as it was parsed when the package was built."""
+    return Source(str(folder / name), data=plain("rules", name), known_right=True)
 
 
 def _rule_of(source: Source) -> RuleSpec | None:

@@ -23,13 +23,19 @@ def validate(source: Source, model: type[M]) -> M | None:
     if source.problems:
         return None
     try:
-        schema_model(model).model_validate(source.data)
-        return model.from_data(source.data)
+        return _checked(source, model)
     except ValidationError as exc:
         source.problems.extend(_explain(exc, source, schema_model(model)))
     except WrongType as exc:
         source.problems.append(source.problem((), str(exc)))
     return None
+
+
+def _checked(source: Source, model: type[M]) -> M:
+    """The data as `model`. Raises pydantic's ValidationError with all faults, and msgspec's for a type that
+    only the struct refuses."""
+    schema_model(model).model_validate(source.data)
+    return model.from_data(source.data)
 
 
 #: Substitutes for keys that are missing or wrong, so that the names in the rest can be checked.
@@ -71,11 +77,12 @@ def draft(source: Source, model: type[M]) -> M | None:
     """Data refused by `validate` without its mistakes, to judge names only; None if too little is left."""
     for _ in range(MAX_DEPTH):
         try:
-            schema_model(model).model_validate(source.data)
-            return model.from_data(source.data)
+            return _checked(source, model)
         except ValidationError as exc:
             if not all(_left_out(source.data, e) for e in exc.errors(include_url=False)):
                 return None
+        except WrongType:
+            return None
     return None
 
 

@@ -103,9 +103,9 @@ def own_gap_facts(gap: float, of_host: float, busy: float) -> dict[str, Value | 
 
 
 def waited_outliers(value: Callable[[str], Value | None], waited: float) -> dict[str, Value | None]:
-    """What slow steps cost that lose their time in collectives, without waiting for late ranks: of that the
-    ranks themselves are to be told. `value` gives the facts about them; `waited` is how much longer than
-    usually the rank waits in its calls, as a share of the step."""
+    """The cost of slow steps that lose their time in collectives, without the time in which the rank waits
+    for late ones, which findings about these count. `value` looks up the facts of the rank; `waited` is the
+    share of the step in which it waits longer than usual in its calls."""
     lost, part = value("host.step_outlier_time_ratio"), value("host.step_outlier_part")
     if not isinstance(lost, float) or part != PARTS["communication"].words:
         return {}

@@ -238,8 +238,8 @@ class Work:
 
     @cached_property
     def streaming(self) -> tuple[Array, Array]:
-        """DRAM activity of every operation and its error, as `dram` has them; of those that the samples all
-        but resolve a part, so that a step more or less changes no estimate much."""
+        """`dram`, and for operations whose error is a little too large for it a part of their activity: the
+        smaller, the larger the error. So one step more or less does not change an estimate much."""
         level, error = (column.copy() for column in self.dram)
         near, off, weight = self._levels("dram", lambda found, measure: found.weight(measure) > 0)
         more = np.isnan(level) & ~np.isnan(near)

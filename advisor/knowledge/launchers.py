@@ -118,7 +118,7 @@ def _values(word: str, launcher: Launcher) -> int:
         return 0
     if word.startswith("--") or launcher.words:
         return 1
-    # Letters: the first that is no flag takes the rest of the word, else the next one.
+    # Short options in one word, as `-ito FILE`: flags, then one whose value is the rest, or the next word.
     left = word[1:]
     while left and f"-{left[0]}" in launcher.flags:
         left = left[1:]

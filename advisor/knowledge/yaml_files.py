@@ -50,7 +50,7 @@ class Source(Struct):
     text: str | None = None
     data: Any = None
     problems: list[Problem] = field(default_factory=list)
-    #: Whether the data were checked before, as those that come with the package.
+    #: True for data that come with the package: tests have checked them.
     known_right: bool = False
     _root: yaml.Node | None = None  # nodes are many: composed for the first error
 

@@ -244,7 +244,8 @@ def replicas_of(load: Load) -> list[Replica]:
 
 
 def prompt_servers(load: Load) -> list[Replica]:
-    """Servers that read prompts for others, by number: the token that each gives a request is no step."""
+    """Servers that read prompts for others, in order of their numbers. Each gives one token a request, which
+    is no step, so its time of a token is unknown."""
     if not len(load.kind):
         return []
     return [msgspec.structs.replace(replica, token_ms=None) for replica in replicas_of(load)]
@@ -291,12 +292,16 @@ def token_ms(load: Load, at: Array) -> float | None:
 def waiting_share(load: Load) -> float | None:
     """The share of the lines with a request that waits for a place, 0 to 1; None if none counts them. Those
     that wait for a KV cache from elsewhere do not wait for a place."""
-    return over(lambda waits: (waits > 0).mean(), load.waiting - np.nan_to_num(load.fetching))
+    return _above_zero(load.waiting - np.nan_to_num(load.fetching))
 
 
 def fetching_lines(load: Load) -> float | None:
     """The share of the lines with a request that waits for a KV cache from elsewhere, 0 to 1."""
-    return over(lambda waits: (waits > 0).mean(), load.fetching)
+    return _above_zero(load.fetching)
+
+
+def _above_zero(values: Array) -> float | None:
+    return over(lambda known: (known > 0).mean(), values)
 
 
 def fetching_share(load: Load) -> float | None:

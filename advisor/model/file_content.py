@@ -39,7 +39,7 @@ class FileContent(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True)
     What fields have to satisfy together stands in `__post_init__`, which reads fields alone, as it is called
     with instances of the pydantic model as well."""
 
-    #: Whether a checked file has to give each value in its type: 1 is no float key then, and "no" not false.
+    #: Whether a check converts nothing: "1" is then no number, and 1 not true.
     strict: ClassVar[bool] = False
 
     @classmethod
@@ -56,7 +56,7 @@ class OwnType:
     """A type of a field that makes itself of plain data."""
 
     __slots__ = ()
-    #: The kinds that it may be, by the key that each begins with; empty where it is no union.
+    #: Of a union its types, by the key that only data of this type have; empty for other types.
     kinds: ClassVar[dict[str, type[FileContent]]] = {}
 
     @classmethod

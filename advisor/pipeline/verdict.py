@@ -18,7 +18,7 @@ from advisor.metrics.kernels import composition
 from advisor.model.facts import FactBase, Scope
 from advisor.model.findings import NO_WORK, Finding, NotEvaluated
 from advisor.model.gain import HOLDS_MUCH, WORTH, Choice, Combined, Gain, Headline, Joint, ToDo, whole
-from advisor.model.numbers import percent
+from advisor.model.numbers import amount, percent
 from advisor.model.parts import PARTS
 from advisor.model.rules import RuleSpec, judges_capture
 
@@ -78,9 +78,7 @@ def verdict(
     if is_load_alone(a):
         failed = facts.value("load.failed") if facts is not None else None
         but = (
-            f" but {failed:.0f} failed request{'s' * (failed != 1)}"
-            if isinstance(failed, float) and failed
-            else ""
+            f" but {amount(round(failed), 'failed request')}" if isinstance(failed, float) and failed else ""
         )
         return (
             f"The load of a server alone, and no fault that it can show{but}{_bound(findings)}. What the GPU "

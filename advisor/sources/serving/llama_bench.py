@@ -22,7 +22,11 @@ _KEYS = ('"n_prompt"', '"n_gen"', '"avg_ts"')
 _COLUMNS = ("n_prompt", "n_gen", "avg_ts")
 _INSERTED = re.compile(r"^INSERT INTO \w{1,80} \(([^()]{1,4000})\) VALUES \((.{1,8000})\);?\s*$")
 #: Columns of the table, by the names of the other forms.
-_HEADS = {"model": "model_type", "params": "model_n_params", "backend": "backends", "ngl": "n_gpu_layers"} | {
+_HEADS = {
+    "model": "model_type",
+    "params": "model_n_params",
+    "backend": "backends",
+    "ngl": "n_gpu_layers",
     "n_cpu_moe": "n_cpu_moe",
     "ot": "tensor_buft_overrides",
 }
@@ -48,11 +52,7 @@ class Tested(NamedTuple):
 
 def is_llama_bench(text: str) -> bool:
     """True for a report of either tool."""
-    return (
-        _HEADING.search(text) is not None
-        or all(key in text for key in _KEYS)
-        or any(True for _ in _records(text))
-    )
+    return _HEADING.search(text) is not None or all(key in text for key in _KEYS) or any(_records(text))
 
 
 def llama_rows(text: str, documents: Iterable[Any]) -> Iterator[Row]:
