@@ -11,6 +11,7 @@ from advisor.facts import limits
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
+from advisor.knowledge.kernel_names import function_name
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import LAUNCHING, PARTS, DeviceBudget, empty_queue_share, replay_gaps
 from advisor.metrics.intervals import union_by
@@ -19,6 +20,7 @@ from advisor.metrics.kernels import (
     MATMUL,
     UNFUSED,
     composition,
+    convolves_slowly,
     is_simt_fp32,
     is_tf32,
     is_unknown,
@@ -71,6 +73,7 @@ FAMILY_SHARES: dict[str, Callable[[KernelFamily], bool]] = {
     "kernel.tf32_matmul_ratio": is_tf32,
     "kernel.fp32_operands_ratio": lambda k: is_simt_fp32(k) or is_tf32(k),
     "kernel.layout_ratio": is_layout_change,
+    "kernel.slow_convolution_ratio": convolves_slowly,
 }
 
 
@@ -202,6 +205,7 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
     by_operation = composition(a.names.operations, name, duration)
     unknown, matmul = held(is_unknown), held(lambda k: k.family in MATMUL)
     narrow = held(lambda k: k.family in MATMUL and weight_bits(k) < 16)
+    convolving = held(lambda k: k.family == "conv")
     own = float(time[own_products(a.names.texts, a.names.known)].sum())
 
     def between(time: float, whole: float) -> tuple[float, float]:
@@ -209,7 +213,7 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
         return time / whole, min(time + unknown, busy, whole) / whole
 
     shares = {n: between(held(wanted), busy) for n, wanted in FAMILY_SHARES.items()}
-    for subject in ("matmul_gemm", "unfused", "fp32_matmul", "fp32_operands", "layout"):
+    for subject in ("matmul_gemm", "unfused", "fp32_matmul", "fp32_operands", "layout", "slow_convolution"):
         spent = held(FAMILY_SHARES[f"kernel.{subject}_ratio"])
         shares[f"kernel.{subject}_window_ratio"] = between(spent, window)
     shares["kernel.matmul_attention_ratio"] = between(held(lambda k: k.family in MATMUL | ATTENTION), total)
@@ -222,6 +226,8 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
         "graph.kernel_ratio": duration[a.ops.graph_node[at] != 0].sum() / total,
         "kernel.own_matmul_ratio": min(own, matmul) / max(matmul, 1.0),
         "kernel.quantised_matmul_ratio": narrow / matmul if matmul else None,
+        "kernel.convolution_matmul_ratio": min(convolving, matmul) / max(matmul, 1.0),
+        "kernel.slow_convolution_name": _heaviest_name(a, name, duration, convolves_slowly),
         "kernel.unfused_p50_ns": median_of(duration[small]) if small.any() else None,
         "kernel.framework_ratio": a.names.mask(lambda k: k.of_framework)[name].mean(),
         "kernel.top_operation_ratio": max(by_operation.values(), default=0.0) / total,
@@ -232,6 +238,22 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
         out.put("kernel.old_architecture_ratio", older / busy)
         out.put("kernel.old_architecture_window_ratio", older / window)
     _grids(a, device, budget, out)
+
+
+def _fills_tensor_cores(kernel: KernelFamily) -> bool:
+    """Main kernels, without convolutions that leave the tensor cores idle however long they run."""
+    return kernel.family in MATMUL | ATTENTION and not convolves_slowly(kernel)
+
+
+def _heaviest_name(
+    a: Analysis, name: Array, duration: Array, wanted: Callable[[KernelFamily], bool]
+) -> str | None:
+    """The function name of the kernel of this kind that takes most time; None if there is none."""
+    mine = a.names.mask(wanted)[name]
+    if not mine.any():
+        return None
+    time = np.bincount(name[mine], duration[mine])
+    return function_name(a.names.texts[int(time.argmax())]).own
 
 
 def _spills(
@@ -301,7 +323,7 @@ def _grids(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> N
     else:  # kernels that run at once fill the device together
         filled = np.where(small, blocks, sms)[compute]
         held = narrow_ns(start[compute], end[compute], filled, sms)
-    masks = (lambda k: k.family in UNFUSED), (lambda k: k.family in MATMUL | ATTENTION), is_skinny
+    masks = (lambda k: k.family in UNFUSED), _fills_tensor_cores, is_skinny
     unfused, heavy, skinny = (a.names.mask(mask)[kernels.name] for mask in masks)
     waves = (blocks >= 2 * sms) | (
         (blocks >= limits.FILLING_BLOCKS_RATIO * sms) & (duration >= limits.LONG_KERNEL_NS)

@@ -130,9 +130,11 @@ def tensor_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
     if to == "bf16":
         of["tf32"] = work.select(is_tf32)
     if to in ("fp8", "int8", "fp4"):
-        of = {"bf16": work.matmul & (work.weight_bits == 16) & ~simt}
+        # Libraries have convolutions in INT8, but hardly any in FP8 or FP4.
+        products = work.matmul if to == "int8" else work.matmul & ~work.family(frozenset(("conv",)))
+        of = {"bf16": products & (work.weight_bits == 16) & ~simt}
     if to == "fp4":
-        of["fp8"] = work.matmul & (work.weight_bits == 8)
+        of["fp8"] = products & (work.weight_bits == 8)
     of = {precision: mine for precision, mine in of.items() if mine.any()}
     if not of:
         raise NoEstimate("the replayed steps hold no products that this changes")
@@ -147,6 +149,25 @@ def tensor_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
     if to == "bf16":
         factor *= _half_as_wide(inputs, work, np.logical_or.reduce(list(of.values())), lean)
     return inputs.with_ops(duration=inputs.ops.duration * factor)
+
+
+def tensor_convolutions(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
+    """A convolution on the ordinary cores did no more than these can in its time, and tensor cores do that at
+    `reach` of their rate. Pessimistic: the ordinary cores ran at their peak; middle: at half of it;
+    optimistic: the convolution costs next to nothing. What only unfolds disappears, but for a part of its
+    time in the pessimistic estimate."""
+    direct = work.select(lambda k: k.traits.get("convolves") == "direct")
+    unfolded = work.select(lambda k: k.traits.get("convolves") == "unfolded")
+    require(direct | unfolded, "the replayed steps hold no convolutions of that kind")
+    stays = np.ones(len(inputs.ops))
+    stays[unfolded] = _in(lean, limits.ABSORBED_REMAINS)
+    if direct.any():
+        ordinary, tensor = work.flop_per_s("fp32"), work.flop_per_s("bf16")
+        if not ordinary or not tensor:
+            raise NoEstimate("the rate of this GPU in bf16 or fp32 is not known")
+        most = min(ordinary / (tensor * fix.number("reach")), 1.0)
+        stays[direct] = most * _in(lean, limits.ORDINARY_CORES_REACH)
+    return inputs.with_ops(duration=inputs.ops.duration * stays)
 
 
 def _rate_loss(lean: int) -> float:

@@ -97,6 +97,8 @@ HALVED_IN_TRAINING_REMAINS = 1.0, 0.75, 0.5
 ABSORBED_REMAINS = 0.5, 0.0, 0.0
 #: The same where the others have the values in registers already. Choice.
 IN_REGISTERS_REMAINS = 0.25, 0.0, 0.0
+#: What convolutions on ordinary cores reach of their peak. Choice: no more than all of it, at best nothing.
+ORDINARY_CORES_REACH = 1.0, 0.5, 0.0
 #: Time of lookups in tables that become one kernel, which still reads the rows. Choice.
 LOOKUPS_REMAINS = 0.75, 0.5, 0.25
 #: Time of products of attention whose scores stay in one kernel. Choice: half of the scores may be masked.

@@ -127,6 +127,7 @@ class Traits(Data, frozen=True, kw_only=True):
     scales_and_adds: Literal[True] | None = None
     combines: Literal[True] | None = None
     splits: Literal[True] | None = None
+    convolves: Literal["direct", "unfolded"] | None = None
 
 
 class TraitEntry(Data, frozen=True, kw_only=True):

@@ -64,6 +64,11 @@ def is_tf32(kernel: KernelFamily) -> bool:
     return kernel.family in MATMUL and kernel.traits.get("precision") == "tf32"
 
 
+def convolves_slowly(kernel: KernelFamily) -> bool:
+    """Convolutions on a path that libraries fall back to: multiplied on the ordinary cores, or unfolded."""
+    return kernel.family == "conv" and "convolves" in kernel.traits
+
+
 def weight_bits(kernel: KernelFamily) -> int:
     """Bits of a weight that a matrix kernel reads, by its name; 16 where the name does not say."""
     if kernel.traits.get("quantised") is True:

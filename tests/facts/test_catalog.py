@@ -118,6 +118,8 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "capture.error_text",
         # what the serving engine is, is handed in: see tests/scenarios/test_samples_alone.py
         "memory.reserved_at_start",
+        # convolutions that libraries fall back to: see tests/scenarios/test_slow_convolutions.py
+        "kernel.slow_convolution_name",
         # blocks of a few threads: see tests/scenarios/test_kernels.py
         "kernel.sub_warp_threads",
         "drift.slow_alike_ratio",
