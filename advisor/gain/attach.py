@@ -40,6 +40,19 @@ from advisor.model.numbers import value_text
 BY_LOG = "by the log"
 
 
+#: Why nothing is promised of collectives in the capture of one rank.
+ONE_RANK = (
+    "one rank alone cannot tell transfer from waiting for a late rank: record all ranks of the job and give "
+    "them together"
+)
+
+
+def may_wait(a: Analysis, fix: Fix) -> bool:
+    """Whether the fix takes away time in which this rank perhaps waits for others that are not in the
+    capture."""
+    return catalogue().whatifs[fix.what_if].needs_ranks and not a.waited
+
+
 def fix_of(finding: Finding) -> Fix | None:
     """The fix named by a finding's rule; None if it names none. Raises InputError."""
     gain = finding.gain
@@ -201,14 +214,15 @@ class Gains:
             return None
         return saved_by(gain.speedup) if self._of(finding) is self else None
 
-    def prediction(self, finding: Finding) -> Prediction:
-        """What the fix of a finding and its alternatives would gain in this capture."""
+    def prediction(self, finding: Finding, of_job: bool = False) -> Prediction:
+        """What the fix of a finding and its alternatives would gain in this capture; `of_job`: also of
+        collectives in which this rank may wait for the others, as these will show."""
         if (own := self._of(finding)) is not self:
-            return own.prediction(finding)
-        gain = self._gain(finding, finding.gain) or Gain(reason=no_estimate(finding.cause))
+            return own.prediction(finding, of_job)
+        gain = self._gain(finding, finding.gain, of_job) or Gain(reason=no_estimate(finding.cause))
         gain = gain.replaced(why_more=self._why_more(finding, gain))
         asked = [a.gain for a in finding.recommendations] + [o.gain for o in finding.alternatives]
-        others = ((ask, self._gain(finding, ask)) for ask in asked if ask is not None)
+        others = ((ask, self._gain(finding, ask, of_job)) for ask in asked if ask is not None)
         return Prediction(gain, tuple(others), self._perhaps_traced(gain))
 
     def _of(self, finding: Finding) -> Gains:
@@ -242,7 +256,7 @@ class Gains:
         own = self._replayer.bound_ns((), self._replayer.middle_of(())) / 1e6
         return None if gain.step_before_ms.low > limits.NEAR_OWN_FACTOR * own else text
 
-    def _gain(self, finding: Finding, asked: Gain | None) -> Gain | None:
+    def _gain(self, finding: Finding, asked: Gain | None, of_job: bool) -> Gain | None:
         """The estimate of the requested what-if, or why there is none; None if no what-if is named."""
         if asked is None or asked.what_if is None:
             return None
@@ -255,7 +269,7 @@ class Gains:
                 fix = settled(fix, self._replayer.work)
             except NoEstimate as full:
                 return asked.replaced(reason=str(full))
-        found = self._estimate(fix)
+        found = self._estimate(fix, of_job)
         if isinstance(found, str):
             return asked.replaced(reason=found)
         assert self._replayer is not None
@@ -269,7 +283,7 @@ class Gains:
             assumptions=assumptions(self._replayer, [fix]),
         )
 
-    def _estimate(self, fix: Fix) -> Estimate | str:
+    def _estimate(self, fix: Fix, of_job: bool) -> Estimate | str:
         if fix.key not in self._known:
             if self._replayer is None:
                 return self._why or "the capture cannot be replayed"
@@ -277,24 +291,25 @@ class Gains:
                 self._known[fix.key] = self._replayer.estimate([fix])
             except NoEstimate as reason:
                 self._known[fix.key] = str(reason)
-        return self._known[fix.key]
+        found = self._known[fix.key]
+        return ONE_RANK if isinstance(found, Estimate) and not of_job and may_wait(self._a, fix) else found
 
     @property
     def predicts(self) -> bool:
         """Whether anything can be estimated from this capture."""
         return self._replayer is not None
 
-    def options(self, language_model: bool) -> tuple[Choice, ...] | None:
+    def options(self, language_model: bool, of_job: bool = False) -> tuple[Choice, ...] | None:
         """The what-ifs that save `WORTH` of the step or more, the largest first; None if nothing can be
-        estimated."""
+        estimated. `of_job` as of `prediction`."""
         if self._replayer is None or self._replayer.excerpt.of != "step":
             return None
         found = []
         for name, spec in catalogue().whatifs.items():
             if spec.option is None or (spec.language_model and not language_model):
                 continue
-            estimate = self._estimate(make_fix(name, {}))
-            other = self._estimate(make_fix(spec.instead_of, {})) if spec.instead_of else None
+            estimate = self._estimate(make_fix(name, {}), of_job)
+            other = self._estimate(make_fix(spec.instead_of, {}), of_job) if spec.instead_of else None
             if isinstance(estimate, str) or isinstance(other, Estimate):
                 continue
             saved = saved_by(estimate.speedup)

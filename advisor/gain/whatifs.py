@@ -45,7 +45,7 @@ class Param(Data, frozen=True, kw_only=True):
 
 
 #: Fields of a what-if that are in no document.
-_FOR_REPLAYS = ("keeps_work", "shortens", "certain", "takes_host_code")
+_FOR_REPLAYS = ("keeps_work", "shortens", "certain", "takes_host_code", "needs_ranks")
 
 
 class WhatIf(Data, frozen=True, kw_only=True):
@@ -56,7 +56,8 @@ class WhatIf(Data, frozen=True, kw_only=True):
     `feature`: what the GPU must support (knowledge/gpus.yaml); `instead_of`: offered only if that what-if
     has no estimate. `perhaps_traced` is printed if an untraced step may be about as short as the GPU's
     own time, `why_more` if the fix gains more than the time of its cause. `assumptions_for` hold for one
-    choice of a parameter. `keeps_work`, `shortens`, `certain` and `takes_host_code` are for replays."""
+    choice of a parameter. `keeps_work`, `shortens`, `certain` and `takes_host_code` are for replays;
+    so is `needs_ranks`: it takes away time of collectives that only the other ranks tell from waiting."""
 
     title: Text
     option: Text | None = None
@@ -69,6 +70,7 @@ class WhatIf(Data, frozen=True, kw_only=True):
     shortens: bool = False
     certain: bool = False
     takes_host_code: bool = False
+    needs_ranks: bool = False
     params: dict[str, Param]
     changes: Text
     perhaps_traced: Text | None = None

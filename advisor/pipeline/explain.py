@@ -26,7 +26,7 @@ from advisor.engine.reasons import STATES, Explainer, nearest_first, obstacle
 from advisor.engine.states import state_of, stopper
 from advisor.errors import InputError, RuleError, near
 from advisor.facts.catalog import CATALOGUE
-from advisor.gain.attach import combine, replayer_of
+from advisor.gain.attach import ONE_RANK, combine, may_wait, replayer_of
 from advisor.gain.excerpt import NoReplay, recorded_times
 from advisor.gain.replay_ops import NoEstimate
 from advisor.gain.whatifs import SEE_LISTS, Fix, catalogue, make_fix, split_fix
@@ -295,6 +295,8 @@ def answer(
         logged_ns = logged_step_ns(a)
         replayer = replayer_of(a, weight_bytes, unprofiled_ns=unprofiled_ns, logged_ns=logged_ns)
         found = combine(replayer, fixes)
+        if any(may_wait(a, fix) for fix in fixes):
+            raise NoEstimate(ONE_RANK)
     except (NoReplay, NoEstimate) as reason:
         raise InputError(f"{source.path}: no estimate: {reason}") from None
     throughput = any(catalogue().whatifs[f.what_if].measure == "throughput" for f in fixes)

@@ -75,7 +75,7 @@ def summarise(done: Analysed, whole: bool = True) -> RankSummary:
     alone = assemble(replace(done, options=dataclasses.replace(done.options, sensitivity=False)), of_job=True)
     if all(f.part == "communication" for f in worth_reporting(alone.findings)):
         # Only all ranks together show whether collectives wait or transfer.
-        options = done.gains.options(document.is_language_model(analysis.workload) is True)
+        options = done.gains.options(document.is_language_model(analysis.workload) is True, of_job=True)
         alone = alone.replaced(options=options or ())
     rules = done.inference.program.rules.by_code.values()
     evidence = {name for rule in rules for name in rule.evidence}
@@ -93,7 +93,7 @@ def summarise(done: Analysed, whole: bool = True) -> RankSummary:
         {key: table.first(MAX_ROWS) for key, table in base.tables.items() if key[0] in evidence},
         {key: tuple(places[:MAX_RANGES]) for key, places in base.intervals.items()},
         base.entities,
-        {(f.code, f.scope): done.gains.prediction(f) for f in conclude(done.inference).findings},
+        {(f.code, f.scope): done.gains.prediction(f, of_job=True) for f in conclude(done.inference).findings},
         rows,
         capture.rank,
         capture.world_size,

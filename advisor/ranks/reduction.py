@@ -145,14 +145,16 @@ def _ranks(a: Analysis) -> tuple[list[tuple[int, int, Collectives | None]], bool
 
 
 def waits_inside(a: Analysis) -> Waits | None:
-    """Waiting between the GPUs of one capture, if two communicate. Sets `a.waited`, the shares by device."""
+    """Waiting between the GPUs of one capture, if two communicate. Sets `a.waited`, the shares by device
+    where the other GPUs show them."""
     ranks, _ = _ranks(a)
     if len(ranks) < 2:
         return None
     found = reduce_ranks([_rows(a, *rank) for rank in ranks], one_clock=True)
     a.waited = {
         r.device: float(wait.sum()) / max(int(r.duration.sum()), 1)
-        for r, wait in zip(found.ranks, found.wait, strict=True)
+        for r, wait, known in zip(found.ranks, found.wait, found.found, strict=True)
+        if known.any()
     }
     return found
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import advisor
 from advisor.model.findings import Diagnosis, Finding
 from tests.builder import Export
+from tests.ranks.support import diagnosed as together
 from tests.scenarios.machine import Machine
 
 #: What a device that the host keeps busy must not be told at medium or above.
@@ -45,6 +46,12 @@ def diagnosed(script: Machine | Export, folder: Path) -> Diagnosis:
     """Through the public Python API, from a real file."""
     export = script.export if isinstance(script, Machine) else script
     return advisor.diagnose(export.write(folder / "trace.sqlite"))
+
+
+def job_of(script: Machine | Export, folder: Path, ranks: int = 2) -> Diagnosis:
+    """Of so many ranks that do the same at the same time, so that none waits for another."""
+    export = script.export if isinstance(script, Machine) else script
+    return together([export.write(folder / f"trace_rank{rank}.sqlite") for rank in range(ranks)])
 
 
 def ranked(d: Diagnosis) -> list[str]:

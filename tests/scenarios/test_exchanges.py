@@ -18,7 +18,7 @@ from tests.scenarios.machine import (
     Kernel,
     Machine,
 )
-from tests.scenarios.support import diagnosed, expect, fact, finding, ranked
+from tests.scenarios.support import diagnosed, expect, fact, finding, job_of, ranked
 from tests.scenarios.test_recorded_causes import advice
 
 EXPERTS = Kernel("void deep_gemm::sm90_m_grouped_fp8_gemm_masked_1d2d_impl<(unsigned)7168>(float*)", 132)
@@ -139,7 +139,7 @@ def test_collectives_that_outlast_the_kernels_are_to_move_less(
     """Beside each other the longer part sets the pace: where that is the collectives' one, moving less comes
     first, and what overlapping wins is said beside it."""
     export = scenes.kernels((scenes.GEMM, kernel), (scenes.NCCL, collective), step="iteration")
-    d = diagnosed(export, tmp_path)
+    d = job_of(export, tmp_path)
     expect(d, "exposed-communication")
     found = next(f for f in d.findings if f.cause == "exposed-communication")
     assert found.gain is not None
@@ -191,7 +191,7 @@ def test_half_a_batch_hides_the_all_reduces_of_the_other(tmp_path: Path) -> None
 
 def test_a_prompt_can_be_cut_in_two_halves(tmp_path: Path) -> None:
     """The same kernels in steps that read prompts: the halves of a prompt hide each other's all-reduces."""
-    d = diagnosed(split_layers("prefill", beside=False), tmp_path)
+    d = job_of(split_layers("prefill", beside=False), tmp_path)
     found = finding(d, "exposed-communication")
     assert fact(d, "comm.in_line_ratio") == 0.0
     assert found.gain is not None

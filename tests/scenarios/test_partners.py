@@ -12,7 +12,7 @@ import pytest
 
 from advisor.model.findings import Diagnosis
 from tests.scenarios.machine import ALL_REDUCE, DECODE_LAYER, GEMM, Machine
-from tests.scenarios.support import diagnosed, fact, finding, ranked
+from tests.scenarios.support import diagnosed, fact, finding, job_of, ranked
 
 MIB = 1024
 
@@ -232,7 +232,7 @@ def gradients(compute: float, exchange: float, *, beside: bool) -> Machine:
 
 @pytest.mark.parametrize(("compute", "exchange"), [(310, 190), (190, 310), (250, 90)])
 def test_gradients_beside_the_layers(compute: float, exchange: float, tmp_path: Path) -> None:
-    d = diagnosed(gradients(compute, exchange, beside=False), tmp_path)
+    d = job_of(gradients(compute, exchange, beside=False), tmp_path)
     holds(d, "exposed-communication", step_ms(gradients(compute, exchange, beside=True), tmp_path))
 
 

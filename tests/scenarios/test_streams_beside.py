@@ -9,7 +9,7 @@ import pytest
 
 from advisor.model.findings import Diagnosis, Finding
 from tests.scenarios.machine import Kernel, Machine, Part, decode_graphs
-from tests.scenarios.support import alarms, diagnosed, expect, ranked
+from tests.scenarios.support import alarms, diagnosed, expect, job_of, ranked
 
 MIB = 1024
 BESIDE = 9
@@ -123,7 +123,7 @@ def test_a_cache_that_is_received_on_a_stream_of_its_own(tmp_path: Path) -> None
         m.launch(RECEIVE, 1000, stream=BESIDE)
         m.join(7, on=BESIDE)
 
-    found = of_cause(diagnosed(steps(receive), tmp_path), "exposed-communication")
+    found = of_cause(job_of(steps(receive), tmp_path), "exposed-communication")
     assert found.severity != "info"
     assert after_ms(found) == pytest.approx(COMPUTE, rel=0.05)
 
@@ -131,7 +131,7 @@ def test_a_cache_that_is_received_on_a_stream_of_its_own(tmp_path: Path) -> None
 def test_what_a_step_receives_first_may_be_known_ahead(tmp_path: Path) -> None:
     """Before the kernels on their stream it may be the result of another stage: at most it is hidden
     whole, and nothing shows that it can be."""
-    found = of_cause(diagnosed(steps(lambda m: m.launch(RECEIVE, 1000)), tmp_path), "exposed-communication")
+    found = of_cause(job_of(steps(lambda m: m.launch(RECEIVE, 1000)), tmp_path), "exposed-communication")
     assert after_ms(found) == pytest.approx(COMPUTE, rel=0.05)
     assert found.gain is not None
     assert found.gain.step_after_ms is not None
@@ -144,7 +144,7 @@ def test_a_result_sent_on_after_the_step_stays_behind_it(tmp_path: Path) -> None
         m.launch(RECEIVE, 1000, stream=BESIDE)
         m.join(7, on=BESIDE)
 
-    found = of_cause(diagnosed(steps(after=send), tmp_path), "exposed-communication")
+    found = of_cause(job_of(steps(after=send), tmp_path), "exposed-communication")
     assert found.gain is not None
     assert found.gain.step_after_ms is not None
     assert found.gain.step_after_ms.high > COMPUTE + 0.9
