@@ -3,6 +3,7 @@ profiled; and traces of its profiler objects. torch is imported only where a loo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +17,7 @@ from advisor.recording.launcher import Steps
 
 if TYPE_CHECKING:
     from advisor.pipeline.diagnose import Progress
+    from advisor.pipeline.inputs import Paths
 
 
 class watch:  # a function to its user
@@ -117,17 +119,23 @@ class Profile(Protocol):
 
 
 def diagnose(
-    path: str | Path | Profile,
+    path: Paths | Profile,
     options: Options | None = None,
     progress: Progress | None = None,
     drawn: bool = False,
 ) -> Diagnosis:
-    """The diagnosis of a capture, by its path, or of a finished `torch.profiler.profile`; the rest is as for
-    `advisor.pipeline.diagnose.diagnose`. Raises InputError for what cannot be read or exported."""
+    """The diagnosis of a capture, by its path, of the ranks of a job, by their folder or a list, or of a
+    finished `torch.profiler.profile`; the rest is as for `advisor.pipeline.diagnose.diagnose`. Raises
+    InputError for what cannot be read or exported, and for several captures that are no job."""
     from advisor.pipeline.diagnose import diagnose as of_path
 
-    if isinstance(path, str | Path):
+    if isinstance(path, str | Path) and not Path(path).is_dir():
         return of_path(path, options, progress, drawn)
+    if isinstance(path, str | Path) or (isinstance(path, Sequence) and not isinstance(path, bytes)):
+        from advisor.pipeline.inputs import listed, of_one, quietly
+
+        how = quietly(options or Options(), progress)._replace(drawn=drawn)
+        return of_one(listed(path)).read(how).diagnoses[0]
     if not hasattr(path, "export_chrome_trace"):
         raise InputError(f"{type(path).__name__}: expected a path or a torch.profiler.profile")
     with TemporaryDirectory(prefix="advisor_") as folder:

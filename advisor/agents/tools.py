@@ -269,10 +269,12 @@ class Tools:
     ) -> dict[str, Any]:
         """A table of a capture by page, the heaviest rows first: kernels, tail, api, launch, copies,
         nvtx, trace, histogram, pace, budget."""
+        from advisor.pipeline.inputs import one_capture
         from advisor.pipeline.stats import stats_tables
 
         with self._lock:
-            tables = stats_tables(self._file(path), [report], self._options(redact, window=window), "full")
+            given = one_capture([self._file(path)])
+            tables = stats_tables(given.path, [report], self._options(redact, window=window), "full")
         if len(tables) != 1:
             raise InputError(f"report: '{report}' names {len(tables)} reports; ask for one at a time")
         (table,) = tables
@@ -284,9 +286,10 @@ class Tools:
     def _of(self, path: str, options: Options) -> Diagnosis:
         """The diagnosis of a file as it is now; the last ones are kept."""
         file = self._file(path)
-        stamp = file.stat()
+        stamps = [each.stat() for each in (file, *(file.rglob("*") if file.is_dir() else ()))]
+        newest, size = max(s.st_mtime_ns for s in stamps), sum(s.st_size for s in stamps)
         with self._lock:
-            return self._diagnosis(file, stamp.st_mtime_ns, stamp.st_size, options)
+            return self._diagnosis(file, newest, size, options)
 
     def _options(self, redact: bool, **chosen: Any) -> Options:
         """Options of the analysis. Redaction starts there: the capture's environment holds names to hide."""
@@ -301,9 +304,9 @@ class Tools:
 
     @staticmethod
     def _diagnosed(file: Path, _mtime: int, _size: int, options: Options) -> Diagnosis:
-        from advisor.pipeline.diagnose import diagnose
+        from advisor.pipeline.inputs import of_one, quietly
 
-        return diagnose(file, options)
+        return of_one([file]).read(quietly(options)).diagnoses[0]
 
     def _file(self, path: str) -> Path:
         """The capture, which must be below one of the roots with all that is read of it, links resolved."""
@@ -325,7 +328,7 @@ class Tools:
         """Raise InputError where what belongs to a capture lies elsewhere: files of a folder, the journals of
         a database."""
         journals = [real.with_name(real.name + end) for end in ("-wal", "-journal")]
-        for part in (*journals, *(real.iterdir() if real.is_dir() else ())):
+        for part in (*journals, *(real.rglob("*") if real.is_dir() else ())):
             place = Path(os.path.realpath(part))
             if part.is_symlink() and not any(place.is_relative_to(root) for root in self.roots):
                 raise InputError(

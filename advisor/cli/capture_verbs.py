@@ -16,7 +16,7 @@ import click
 from advisor.capture import goals
 from advisor.checklist.session import BACK, choose, need_terminal, write
 from advisor.cli.completion import goal_names, offer
-from advisor.cli.deliver import Progress, check_files, check_one, deliver_one, formats, show
+from advisor.cli.deliver import Progress, check_files, check_traces, deliver_one, formats, show
 from advisor.cli.messages import exit_code
 from advisor.cli.options import PATH, Verb, asks, takes
 from advisor.config import Settings
@@ -109,23 +109,23 @@ def _troubles(words: Sequence[str], settings: Settings) -> None:
 
 
 @click.command(cls=Verb)
-@click.argument("trace", metavar="TRACE", type=PATH)
+@click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=PATH)
 @click.option("--strict", is_flag=True, help="Exit 1 on a finding of medium or above.")
 @takes(
-    "serving_engine rules param redact format output force verbose",
+    "serving_engine rules param jobs redact format output force verbose",
     format=formats("Kind of report."),
     verbose="Every option, reason and advice.",
 )
-def doctor(settings: Settings, trace: Path, strict: bool) -> int:
+def doctor(settings: Settings, traces: Sequence[Path], strict: bool) -> int:
     """Check a capture: what it can and cannot answer, which rules cannot run on it and why, and
-    the one command that records what most of them need.
+    the one command that records what most of them need. Of the ranks of a job, the one that lacks most.
     """
     from advisor.pipeline import gate
     from advisor.pipeline.doctor import doctor as examine
 
-    check_one(settings, trace)
-    with Progress(trace.name) as progress:
-        found = examine(trace, settings, progress)
+    check_traces(settings, traces)
+    with Progress(traces[0].name) as progress:
+        found = examine(traces, settings, progress, settings.jobs)
     deliver_one(found, listings.checkup, "Checkup of a capture", settings, settings.verbosity)
     heavy = [gate.named(f) for f in found.findings if strict and f.severity in ("medium", "high")]
     return exit_code(gate.failed(heavy, "--strict"))

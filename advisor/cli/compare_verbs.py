@@ -287,16 +287,18 @@ def baseline() -> None:
 
 @baseline.command("save")
 @click.argument("name", metavar="NAME")
-@click.argument("source", metavar="TRACE", type=NAME_OR_FILE, required=False)
+@click.argument("sources", metavar="TRACE...", nargs=-1, type=NAME_OR_FILE)
 @takes("folder window nvtx phase redact force", files=("folder",), force="Replace what has this name.")
-def save_baseline(settings: Settings, name: str, source: str | None) -> None:
-    """Save the diagnosis of TRACE (a capture, a folder of the ranks of a job, or a diagnosis saved before)
-    under NAME."""
+def save_baseline(settings: Settings, name: str, sources: Texts) -> None:
+    """Save the diagnosis of TRACE (a capture, the ranks of a job or their folder, or a diagnosis saved
+    before) under NAME."""
     from advisor.compare import store
     from advisor.pipeline.compare import CompareOptions, load
+    from advisor.pipeline.inputs import as_job, quietly, several
     from advisor.reports import json_report, listings
 
     folder, force = settings.folder, settings.force
+    source = sources[0] if sources else None
     there = source is not None and (Path(source).exists() or store.find(source, folder) is not None)
     if Path(name).exists() and not there and source != "-":
         right = shlex.join([source or "NAME", name])
@@ -308,9 +310,15 @@ def save_baseline(settings: Settings, name: str, source: str | None) -> None:
         raise InputError(f"{folder} is a file; expected a folder of baselines")
     if path.is_file() and not force:
         raise InputError(f"{path} exists; add --force to replace it")
-    hold_pipes([source])
+    hold_pipes(sources)
+    ranks = as_job(several(list(map(Path, sources))).inputs) if len(sources) > 1 else None
+    if len(sources) > 1 and ranks is None:
+        raise InputError(f"takes one capture, or the ranks of one job, not {len(sources)} captures")
     with deliver.Progress(name) as progress:
-        found = load(source, CompareOptions(settings, folder), progress)
+        if ranks is not None:
+            found = tuple(ranks.read(quietly(settings, progress)).diagnoses)
+        else:
+            found = load(source, CompareOptions(settings, folder), progress)
     write_into_folder(path, json_report.render(found), force)
     deliver.show(listings.baseline(f"{name}, saved as {path}", tuple(map(listings.in_short, found))))
 

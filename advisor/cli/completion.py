@@ -43,6 +43,13 @@ def rule_names() -> list[str]:
     return [r.code for r in known] + [r.cause for r in known]
 
 
+def trace_or_rule(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    """Completes with rules where they begin as what is typed after a capture, else with files."""
+    there = bool(ctx.params.get("words"))
+    names = [name for name in rule_names() if there and incomplete and name.startswith(incomplete)]
+    return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="file")]
+
+
 def rule_codes(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
     """Rule codes for the last entry of a comma-separated list."""
     done = incomplete[: incomplete.rfind(",") + 1]

@@ -16,12 +16,13 @@ from advisor.cli.messages import message, standard_output
 from advisor.cli.paths import hold_pipes
 from advisor.model.options import Flag, Kind, format_names, format_writer, one_of
 from advisor.numerals import read_int
-from advisor.reading import READING, held
+from advisor.reading import READING
 from advisor.reports.output_file import STDOUT, check_suffix, check_targets, write_atomic
 
 if TYPE_CHECKING:
     from advisor.config import Settings
     from advisor.model.records import Frozen
+    from advisor.pipeline.inputs import Capture, Pair, Served
     from advisor.reports.blocks import Block, Report
     from advisor.reports.layout import Page
 
@@ -59,14 +60,21 @@ def settings_of(
     return settings
 
 
-def check_one(settings: Settings, trace: Path) -> None:
-    """Check the outputs of a verb that reads one capture, and that the capture exists."""
-    from advisor.pipeline.inputs import check_exists
+def check_traces(settings: Settings, traces: Sequence[Path]) -> None:
+    """Check the outputs of a verb that reads captures, and read pipes among these."""
+    hold_pipes(traces)
+    check_files(settings, traces)
 
-    hold_pipes([trace])
-    if held(trace) is None:
-        check_exists(trace, "capture")
-    check_files(settings, [trace])
+
+def one_trace(settings: Settings, traces: Sequence[Path]) -> Capture | Pair | Served:
+    """The capture of a verb that reads one, its outputs checked. Raises InputError for the ranks of a job,
+    which names the command for one of them."""
+    import click
+
+    from advisor.pipeline.inputs import one_capture
+
+    check_traces(settings, traces)
+    return one_capture(traces, settings.pair, click.get_current_context().command_path)
 
 
 def deliver(report: Report, settings: Settings) -> None:

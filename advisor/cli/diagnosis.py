@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date
@@ -34,7 +35,7 @@ def diagnose(settings: Settings, traces: Sequence[Path], review: Path | None = N
     if not traces:
         raise InputError("no TRACE was given; see 'advisor diagnose --help'")
     hold_pipes(traces)
-    return report(several(traces, settings.pair), settings, review)
+    return report(several(traces, settings.pair), settings, review, words=traces)
 
 
 def report(
@@ -42,9 +43,10 @@ def report(
     settings: Settings,
     review: Path | None = None,
     keep: Callable[[Sequence[Diagnosis]], None] | None = None,
+    words: Sequence[Path] = (),
 ) -> int:
     """Diagnose every capture, print or write the reports; returns the exit code. `keep` is given the
-    diagnoses before any is printed."""
+    diagnoses before any is printed; `words` are the captures as typed, if not as read."""
     saved = _baseline(settings)
     html, xlsx, force = settings.html, settings.xlsx, settings.force
     check_files(settings, given.paths)
@@ -67,7 +69,9 @@ def report(
 
         done = list(mark_all(done, saved, Path(settings.baseline or "")))
     done = [gate.select(d, settings.select, settings.ignore, rules) for d in done]
-    made = _report(done, settings, (given.many or len(done) > 1) and not found.job)
+    shown_in_text = settings.format == "text" and settings.output in (None, STDOUT)
+    again = _again(given, words, settings) if shown_in_text else ()
+    made = _report(done, settings, (given.many or len(done) > 1) and not found.job, again)
     save(made, "html", html, force)
     if xlsx is not None:
         _write_workbook(done, xlsx, before, force)
@@ -85,14 +89,32 @@ def how_of(settings: Settings, drawn: bool = False) -> How:
     return How(settings, drawn, settings.jobs, settings.dask, Progress)
 
 
-def _report(done: Sequence[Diagnosis], settings: Settings, many: bool) -> Report:
+def _again(given: Given, typed: Sequence[Path], settings: Settings) -> tuple[str, ...]:
+    """The commands that show a finding of this report, but for its number: with the captures as typed, and
+    alone, which means the last report, where that can be kept."""
+    from advisor.cli import last
+
+    alone = ("advisor show",) if last.keep(given, settings) else ()
+    if alone and last.chosen(settings):  # only that one has the options
+        return alone
+    pair = ["--together"] * settings.pair
+    words = list(map(str, typed or given.paths))
+    return (shlex.join(["advisor", "show", *pair, *words]), *alone)
+
+
+def _report(done: Sequence[Diagnosis], settings: Settings, many: bool, again: tuple[str, ...] = ()) -> Report:
     if settings.format == "json" and settings.html is None:
         return Report(done, lambda _: (), many=many)  # JSON has no blocks, whose modules take time to import
     from advisor.reports.diagnosis_blocks import TextOptions, report
 
     ranking = settings.explain_ranking
     options = TextOptions(
-        top=settings.top, verbosity=settings.verbosity, ranking=ranking, named=many, reader=settings.reader
+        top=settings.top,
+        verbosity=settings.verbosity,
+        ranking=ranking,
+        named=many,
+        reader=settings.reader,
+        show=again,
     )
     return report(done, options, many)
 

@@ -98,13 +98,10 @@ def stats(
     Without a window the reports that nsys has count the whole capture, as nsys does; tail,
     histogram, pace and budget look at the steady window.
     """
-    from advisor.pipeline.inputs import recording
     from advisor.pipeline.stats import stats_tables
     from advisor.reports import stats_tables as printed
 
-    deliver.check_files(settings, traces)
-    hold_pipes(traces)
-    given = recording(traces, settings.pair)
+    given = deliver.one_trace(settings, traces)
     trace, settings = given.path, given.options(settings)
     with deliver.Progress(trace.name) as progress:
         tables = stats_tables(trace, list(reports) or ["kernels"], settings, names, progress)
@@ -126,24 +123,26 @@ def stats(
 
 
 @click.command(cls=Verb)
-@click.argument("trace", metavar="[TRACE]", required=False, type=PATH)
+@click.argument("traces", metavar="[TRACE...]", nargs=-1, type=PATH)
 @click.option("--match", default="", metavar="TEXT", help="Only facts whose name holds TEXT: sync., _p50.")
 @takes(
-    "window nvtx phase weight_bytes redact format output force",
+    "window nvtx phase weight_bytes jobs redact format output force",
     files=(),
     format=deliver.formats("Kind of list."),
 )
-def facts(settings: Settings, trace: Path | None, match: str) -> None:
-    """List the facts that rules may use; with TRACE, their values and where those come from."""
+def facts(settings: Settings, traces: Sequence[Path], match: str) -> None:
+    """List the facts that rules may use; with TRACE, their values and where those come from. Of the ranks of
+    a job the values of each, and those of the job."""
     from advisor.compare.change_facts import EVERY_FACT
     from advisor.reports.listings import FactList, FactValues, catalogue, values
 
-    deliver.check_files(settings, [trace] if trace else [])
-    if trace is not None:
-        hold_pipes([trace])
-        from advisor.pipeline.diagnose import diagnose
+    deliver.check_files(settings, traces)
+    if traces:
+        hold_pipes(traces)
+        from advisor.pipeline.inputs import of_one, quietly
 
-        done = diagnose(trace, settings)
+        with deliver.Progress(traces[0].name) as progress:
+            done = of_one(traces).read(quietly(settings, progress, settings.jobs)).diagnoses[0]
         path = done.inputs[0].path
         found = FactValues(capture=path, facts=tuple(f for f in done.facts if match in f.name))
         deliver.deliver_one(found, values, f"Facts of {Path(path).name}", settings)
@@ -166,7 +165,7 @@ def facts(settings: Settings, trace: Path | None, match: str) -> None:
 )
 @click.option("--list", "listed", is_flag=True, help="Show the what-ifs.")
 @takes(
-    "together format output force window phase weight_bytes unprofiled_step rules redact",
+    "together jobs format output force window phase weight_bytes unprofiled_step rules redact",
     files=(),
     format=deliver.formats("Kind of report."),
 )
@@ -192,9 +191,12 @@ def whatif(settings: Settings, traces: Sequence[Path], fixes: Sequence[str], lis
     from advisor.reports.finding_text import whatif as said
 
     hold_pipes(traces)
-    given = recording(traces, settings.pair)
-    with deliver.Progress(given.path.name) as progress:
-        report = ask(given.path, fixes, given.options(settings), progress)
+    given: Sequence[Path] = traces
+    if settings.pair:
+        pair = recording(traces, pair=True)
+        given, settings = [pair.path], pair.options(settings)
+    with deliver.Progress(traces[0].name) as progress:
+        report = ask(given, fixes, settings, progress, settings.jobs)
     deliver.deliver_one(report, said, "What a change wins", settings)
 
 
@@ -204,13 +206,13 @@ def export() -> None:
 
 
 @export.command()
-@click.argument("trace", metavar="TRACE", type=PATH)
+@click.argument("traces", metavar="TRACE", nargs=-1, required=True, type=PATH)
 @takes("output force window nvtx phase rules redact", files=())
 @click.option(
     "--gaps", type=WholeNumber(0), default=1_000, metavar="N", help="Idle gaps to draw (default 1000)."
 )
 @click.option("--with-trace", is_flag=True, help="Write the capture itself as well, as one trace.")
-def perfetto(settings: Settings, trace: Path, gaps: int, with_trace: bool) -> None:
+def perfetto(settings: Settings, traces: Sequence[Path], gaps: int, with_trace: bool) -> None:
     """Write what Perfetto (ui.perfetto.dev) opens: an overlay, or the whole capture.
 
     Findings as named ranges, the largest idle gaps cut into the parts of the budget, steps, and
@@ -219,7 +221,8 @@ def perfetto(settings: Settings, trace: Path, gaps: int, with_trace: bool) -> No
     With --with-trace in one file with the capture: kernels, copies and CUDA calls by stream and
     thread, arrows from call to kernel, NVTX ranges, counters. Name it *.perfetto-trace.
     """
-    deliver.check_one(settings, trace)
+    given = deliver.one_trace(settings, traces)
+    trace, settings = given.path, given.options(settings)
     target = settings.output
     ending = ".perfetto-trace" if with_trace else ".json"
     if target in (None, STDOUT) and sys.stdout.isatty():
@@ -261,10 +264,11 @@ def redact(settings: Settings, source: Path, target: Path, check: Path | None) -
     OUT may end in .xz or .gz.
     """
     from advisor.capture.redact import redact as run
-    from advisor.pipeline.inputs import check_exists
+    from advisor.pipeline.inputs import check_exists, one_capture
     from advisor.reports.listings import redacted
 
-    check_exists(source, "export")
+    check_exists(source)
+    source = one_capture([source], verb="advisor redact").path
     check_target(target, settings.force, [source])
     try:
         strings = read_text(check).splitlines() if check else []

@@ -12,12 +12,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from advisor.cli.completion import offer, rule_names
-from advisor.cli.deliver import Progress, check_files, check_one, deliver, deliver_one, formats, write_bytes
+from advisor.cli.completion import offer, rule_names, trace_or_rule
+from advisor.cli.deliver import (
+    Progress,
+    check_files,
+    check_traces,
+    deliver,
+    deliver_one,
+    formats,
+    write_bytes,
+)
 from advisor.cli.messages import say
-from advisor.cli.options import COMMON, PATH, Verb, Verbs, takes, typed
+from advisor.cli.options import COMMON, NAME_OR_FILE, PATH, Several, Verb, Verbs, takes, typed
 from advisor.config import Settings
 from advisor.errors import InputError, RuleError, near
+from advisor.reading import STDIN
 
 if TYPE_CHECKING:
     from advisor.model.rules import RuleSpec
@@ -216,16 +225,14 @@ def docs(settings: Settings) -> None:
 
 @click.command(cls=Verb)
 @click.argument("code", metavar="[CODE]", required=False, shell_complete=offer(rule_names))
-@click.option(
-    "--trace", "-t", "traces", multiple=True, type=PATH, metavar="TRACE", help="Why it fired there."
-)
+@click.option("--trace", "-t", "traces", cls=Several, metavar="TRACE...", help="Why it fired there.")
 @takes(
-    "together window nvtx phase weight_bytes serving_engine rules param engine redact format output force "
-    "verbose",
+    "together jobs window nvtx phase weight_bytes serving_engine rules param engine redact format output "
+    "force verbose",
     format=formats("Kind of answer."),
     verbose="Every place, branch and number.",
 )
-def explain(settings: Settings, code: str | None, traces: Sequence[Path]) -> None:
+def explain(settings: Settings, code: str | None, traces: Sequence[str]) -> None:
     """Explain a rule, by CODE, cause or words of its title: what, why, when harmless, how to fix, how
     to verify. Without CODE: list the rules.
 
@@ -233,11 +240,14 @@ def explain(settings: Settings, code: str | None, traces: Sequence[Path]) -> Non
     come from; or why not and how far it missed; or what is missing and what would supply it.
     """
     if traces:
+        given = list(traces)
+        if code is None and len(given) > 1 and not _is_there(given[-1]):
+            code = given.pop()
         if code is None:
             raise InputError("--trace needs a CODE; 'advisor explain' lists them")
-        _answer(code, traces, settings)
+        _answer(code, list(map(Path, given)), settings)
         return
-    if needing := typed("rules", "verbose", "format", "output", "force", "together"):
+    if needing := typed("rules", "verbose", "format", "output", "force", "together", "jobs"):
         raise InputError(f"{needing[0]} asks about a capture; add --trace TRACE")
     _page(code, settings)
 
@@ -263,39 +273,56 @@ def _page(code: str | None, settings: Settings) -> None:
 
 
 @click.command(cls=Verb)
-@click.argument("trace", metavar="TRACE", type=PATH)
-@click.argument("code", metavar="[N|CODE]", required=False, shell_complete=offer(rule_names))
-@click.argument("last", metavar="", required=False, shell_complete=offer(rule_names))
+@click.argument(
+    "words", metavar="[TRACE...] [N|CODE]", nargs=-1, type=NAME_OR_FILE, shell_complete=trace_or_rule
+)
 @takes(
     "window nvtx phase weight_bytes unprofiled_step acceptance serving_engine rules param engine redact "
-    "together format output force verbose",
+    "together jobs format output force verbose",
     format=formats("Kind of answer."),
     verbose="How sure, and why, as well.",
 )
-def show(settings: Settings, trace: Path, code: str | None, last: str | None) -> None:
+def show(settings: Settings, words: Sequence[str]) -> None:
     """Show one finding of a capture in full: its numbers, what proves it, where it is, what to do
     about it and how to verify that.
 
     N is the number of the finding in the diagnosis (1 without it), CODE a rule or cause; of one
-    that found nothing the answer says why not, as `advisor explain CODE --trace TRACE`.
+    that found nothing the answer says why not, as `advisor explain CODE --trace TRACE`. TRACE is a
+    capture, the ranks of a job or a saved diagnosis; without it, those of the last report.
     """
-    if last is not None and not settings.pair:
-        raise InputError(
-            "takes one capture and one N or CODE; for two recordings of one program add --together"
-        )
-    traces = [trace, *map(Path, [code] if settings.pair and code else [])]
-    _answer((last if settings.pair else code) or "1", traces, settings, full=True)
+    from advisor.cli import last
+
+    traces, code = list(map(Path, words)), None
+    if words and (len(words) > 1 or _may_be_rule(words[0])) and not _is_there(words[-1]):
+        traces, code = traces[:-1], words[-1]
+    if not traces:
+        recalled = last.recall(settings)
+        traces, settings = list(recalled.traces), recalled.settings
+    _answer(code or "1", traces, settings, full=True)
+
+
+def _may_be_rule(word: str) -> bool:
+    """Whether it has the form of a number, a code or a cause."""
+    return re.fullmatch(r"\d+|[A-Za-z]{3,8}\d{3}|[a-z0-9]+(-[a-z0-9]+)+", word) is not None
+
+
+def _is_there(word: str) -> bool:
+    return Path(word) == STDIN or Path(word).exists()
 
 
 def _answer(code: str, traces: Sequence[Path], settings: Settings, full: bool = False) -> None:
-    """The outcome of a rule for a capture, or two recordings of one program; in `full` with its findings."""
+    """The outcome of a rule for a capture, two recordings of one program, the ranks of a job or a saved
+    diagnosis; in `full` with its findings."""
     from advisor.pipeline.explain import explain
     from advisor.pipeline.inputs import recording
     from advisor.reports.explanation_blocks import explanation
 
-    given = recording(traces, settings.pair)
-    check_one(settings, given.path)
-    with Progress(given.path.name) as progress:
-        found = explain(given.path, code, given.options(settings), progress)
+    check_traces(settings, traces)
+    given: Sequence[Path] = traces
+    if settings.pair:
+        pair = recording(traces, pair=True)
+        given, settings = [pair.path], pair.options(settings)
+    with Progress(traces[0].name) as progress:
+        found = explain(given, code, settings, progress, settings.jobs)
     title = f"{found.code} {found.cause}"
     deliver_one(found, explanation, title, settings, settings.verbosity, full)

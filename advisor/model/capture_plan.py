@@ -210,9 +210,12 @@ class Plan(Shown, frozen=True, kw_only=True):
 
 
 class Checkup(Shown, frozen=True, kw_only=True):
+    """What a capture can answer; `of_job` says which rank of a job it is."""
+
     schema_version: int = SCHEMA_VERSION
     tool: Tool
     input: Input
+    of_job: str | None = None
     steps: tuple[StepSummary, ...] = ()
     sentence: str
     recorded: Recorded

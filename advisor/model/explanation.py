@@ -99,11 +99,13 @@ class ScopeExplanation(Frozen, frozen=True, kw_only=True):
 
 
 class Explanation(Shown, frozen=True, kw_only=True):
-    """Scopes in which the rule fired come first, then the nearest; `findings` are those of the rule."""
+    """Scopes in which the rule fired come first, then the nearest; `findings` are those of the rule.
+    `captures` counts those of a job, of which `input` is the one with the first scope."""
 
     schema_version: int = SCHEMA_VERSION
     tool: Tool
     input: Input
+    captures: int = 1
     code: str
     cause: str
     kind: Literal["symptom", "cause", "limit", "note"]
@@ -129,11 +131,12 @@ class Replay(Frozen, frozen=True, kw_only=True):
 
 
 class WhatIfReport(Shown, frozen=True, kw_only=True):
-    """Predicted step time after some fixes, applied in order."""
+    """Predicted step time after some fixes, applied in order; `of_job` says which rank of a job that is."""
 
     schema_version: int = SCHEMA_VERSION
     tool: Tool
     input: Input
+    of_job: str | None = None
     fixes: tuple[CombinedStep, ...]
     measure: Literal["latency", "throughput"]
     per: Literal["step", "token", "item"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from advisor.model.comparison import Comparison, ContextScaling, FrameworkTable,
 from advisor.model.findings import Diagnosis
 from advisor.model.options import Options
 from advisor.pipeline.diagnose import Progress
-from advisor.pipeline.inputs import How, named
+from advisor.pipeline.inputs import How, as_job, named, quietly, several
 
 #: One side of a comparison.
 Sources = str | Path | Sequence[str | Path]
@@ -49,11 +49,28 @@ def load(
     return tuple(named(source, options.folder or FOLDER).read(how).diagnoses)
 
 
+def _loaded(
+    sources: Sequence[str], options: CompareOptions, progress: Progress | None
+) -> Iterator[tuple[str, Sequence[Diagnosis]]]:
+    """The diagnoses of each source; of several that are the ranks of one job, that of the job."""
+    paths = [Path(source) for source in sources]
+    if len(sources) > 1 and all(path.is_file() for path in paths):
+        job = as_job(several(paths).inputs)
+        if job is not None:
+            yield (
+                sources[0],
+                job.read(quietly(options.diagnose, progress)._replace(drawn=options.drawn)).diagnoses,
+            )
+            return
+    for source in sources:
+        yield source, load(source, options, progress)
+
+
 def side(name: str, sources: Sequence[str], options: CompareOptions, progress: Progress | None) -> Side:
     """One side of a comparison; each source is a capture of the same thing."""
     found: list[tuple[str, Diagnosis]] = []
-    for source in sources:
-        for diagnosis in load(source, options, progress):
+    for source, read in _loaded(sources, options, progress):
+        for diagnosis in read:
             # The same steps twice would pass for a repeat that agrees perfectly.
             twin = next((s for s, d in found if same_steps(d, diagnosis)), None)
             if twin is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from advisor.model.options import Options, PlanRequest
 from advisor.model.rules import judges_capture
 from advisor.pipeline import document
 from advisor.pipeline.diagnose import Analysed, Progress, all_rules, analyse, conclusions, program_about
+from advisor.pipeline.each_rank import of_each
+from advisor.pipeline.inputs import Job, Paths, listed, of_one, one_capture
 from advisor.sources.schema import MISSING, Call
 
 _PHASES = ("prefill", "decode", "mixed")
@@ -34,20 +37,40 @@ _PHASES = ("prefill", "decode", "mixed")
 _ASKED_TABLES = ("kernels", "api_calls", "samples", "ranges", "allocations", "host_samples", "callchains")
 
 
-def doctor(path: str | Path, options: Options | None = None, progress: Progress | None = None) -> Checkup:
-    """Check one capture. Raises InputError for a capture that cannot be used."""
+def doctor(
+    path: Paths, options: Options | None = None, progress: Progress | None = None, jobs: int = 1
+) -> Checkup:
+    """Check one capture, or the ranks of a job, which `jobs` processes read (0: one a core): then the rank on
+    which most rules cannot run. Raises InputError for a capture that cannot be used."""
     chosen = options or Options()
+    given = of_one(listed(path))
+    if not isinstance(given, Job):
+        alone = one_capture(listed(path))
+        return _of_capture(1, alone.path, alone.options(chosen), progress)
+    ask = partial(_of_capture, len(given.ranks))
+    found = of_each(given, ask, Checkup, chosen, progress, jobs)
+    waiting = {rank: sum(len(b.rules) for b in one.blocked) for rank, one in found.items()}
+    rank = max(found, key=lambda r: waiting[r])
+    alike = len({(*sorted((q.id, q.answer) for q in one.questions),) for one in found.values()}) == 1
+    others = "the others answer the same" if alike else "the others do not answer alike"
+    about = f"rank {rank} of {len(given.ranks)}, where most rules cannot run; {others}"
+    return found[rank].replaced(input=found[rank].input.replaced(rank=rank), of_job=about)
+
+
+def _of_capture(ranks: int, path: Path, chosen: Options, progress: Progress | None = None) -> Checkup:
+    """One capture, that of one of this many ranks."""
     folders = (builtin_dir(), *chosen.rules)
     asking = all_rules(folders).about("recording")
     own = tuple(p for p in chosen.params if p.partition(".")[0].strip() in asking.by_code)
     program = program_about("recording", folders, own)
     others = replace(chosen, params=tuple(p for p in chosen.params if p not in own), mask=True)
     with analyse(path, others, progress) as done:
-        return checkup(done, program)
+        return checkup(done, program, ranks)
 
 
-def checkup(done: Analysed, program: Program) -> Checkup:
-    """The checkup of an analysed capture; `program` are the rules about recordings."""
+def checkup(done: Analysed, program: Program, ranks: int = 1) -> Checkup:
+    """The checkup of an analysed capture, one of this many ranks that were given; `program` are the rules
+    about recordings."""
     a, facts = done.analysis, done.facts
     trace, capture = a.trace, a.trace.capture
     found = conclusions(done)
@@ -70,7 +93,7 @@ def checkup(done: Analysed, program: Program) -> Checkup:
     )
     lacking = [n for n in found.not_evaluated if n.stopped_by is None]
     needs = _unmet_needs(lacking, remedy)
-    asked_of = question_facts(facts, _recording(done, backtraces))
+    asked_of = question_facts(facts, _recording(done, backtraces, ranks))
     asked = tuple(_questions(infer(asked_of, program, engine=done.inference.engine)))
     again = record_again(recording, needs, about)
     if capture.vendor != "NVIDIA":  # nsys records nothing of another vendor's GPUs
@@ -91,7 +114,7 @@ def checkup(done: Analysed, program: Program) -> Checkup:
     )
 
 
-def _recording(done: Analysed, backtraces: bool) -> dict[str, Value | None]:
+def _recording(done: Analysed, backtraces: bool, ranks: int) -> dict[str, Value | None]:
     """The facts of the group `recording`."""
     a, facts = done.analysis, done.facts
     phases = [p for p in sorted({s.phase for s in document.steps(a)}) if p in _PHASES]
@@ -102,6 +125,7 @@ def _recording(done: Analysed, backtraces: bool) -> dict[str, Value | None]:
         "recording.has_steps": bool(facts.value("capture.step_count")),
         "recording.step_method": a.steps.method if len(a.steps) else None,
         "recording.phases": ", ".join(phases) or None,
+        "recording.ranks_given": ranks,
         "recording.world_size": a.trace.capture.world_size,
         "recording.cuda_remedy": cuda,
         "recording.kernel_remedy": NODES if document.hidden_graphs(facts) else cuda,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from advisor.engine.judge import (
     most_severe,
 )
 from advisor.engine.load import builtin_dir, load_rule, load_rules
-from advisor.engine.reasons import STATES, Explainer, nearest_first, obstacle
+from advisor.engine.reasons import STATES, Explainer, nearest_first
 from advisor.engine.states import state_of, stopper
 from advisor.errors import InputError, RuleError, near
 from advisor.facts.catalog import CATALOGUE
@@ -35,24 +36,39 @@ from advisor.metrics.load import logged_step_ns
 from advisor.model import explanation as m
 from advisor.model.facts import ASKED_BY, Fact, Scope
 from advisor.model.findings import Finding, Gain, Input, Tool, named
-from advisor.model.numbers import found_and_noted, percent
 from advisor.model.rules import RuleSpec
 from advisor.numerals import read_int
 from advisor.pipeline import document
 from advisor.pipeline.diagnose import Analysed, Options, Progress, analyse, analysis_of, conclusions, diagnose
+from advisor.pipeline.each_rank import of_each
 from advisor.pipeline.given import given_step_ns, given_weights
+from advisor.pipeline.inputs import Job, Paths, Saved, listed, of_one, one_capture, quietly
+from advisor.pipeline.reported import counted, of_document, sentence
 from advisor.ranks.reduction import waits_inside
 
 
 def explain(
-    path: str | Path, code: str, options: Options | None = None, progress: Progress | None = None
+    path: Paths, code: str, options: Options | None = None, progress: Progress | None = None, jobs: int = 1
 ) -> m.Explanation:
-    """The outcome of a rule for a capture; the rule is named by code, cause or the number of its finding.
+    """The outcome of a rule for a capture, a saved diagnosis, or the ranks of a job, which `jobs` processes
+    read (0: one a core); the rule is named by code, cause or the number of its finding.
 
     Raises RuleError for an unknown code, InputError for a capture that cannot be used or that has no
     finding of this number.
     """
     chosen = options or Options()
+    if not code.isdecimal():
+        load_rule(code, builtin_dir(), *chosen.rules)  # before anything is read
+    given = of_one(listed(path))
+    if isinstance(given, Job | Saved):
+        (first, *others) = given.read(quietly(chosen, progress, jobs)).diagnoses
+        if others:
+            raise InputError(f"{listed(path)[0]}: {len(others) + 1} saved diagnoses; save one by itself")
+        return of_document(first, code, chosen.rules)
+    return _of_capture(given.path, code, given.options(chosen), progress)
+
+
+def _of_capture(path: Path, code: str, chosen: Options, progress: Progress | None) -> m.Explanation:
     if code.isdecimal():
         with analyse(path, chosen, progress) as done:
             return explanation(done, rank=read_int(code) or 0)
@@ -72,7 +88,7 @@ def explanation(done: Analysed, code: str = "", rank: int | None = None) -> m.Ex
     own = named(found.findings, code or str(rank))
     if rank is not None:
         if not own:
-            raise InputError(f"no finding {rank}; the capture has {_counted(found.findings)}")
+            raise InputError(f"no finding {rank}; the capture has {counted(found.findings)}")
         code = own[0].code
     supply = document.remedies(done.analysis, done.facts, done.serving)
     recorder = done.analysis.trace.capture.recorder
@@ -97,7 +113,7 @@ def explanation(done: Analysed, code: str = "", rank: int | None = None) -> m.Ex
         kind=spec.kind,  # type: ignore[arg-type]  # questions are of another subject
         title=spec.title,
         state=scopes[0].state,
-        sentence=_sentence(code, spec.cause, scopes, found.findings, done.analysis.step_count),
+        sentence=sentence(code, spec.cause, scopes, found.findings, done.analysis.step_count),
         scopes=scopes,
         findings=document.with_options(own, done.serving, document.program_of(done.analysis)),
         facts=tuple(_sources(explainer, trees, recorder.tables)),
@@ -185,60 +201,6 @@ def _sources(
         )
 
 
-def _counted(findings: Sequence[Finding]) -> str:
-    """``2 findings and 2 notes (1 to 4)``: as the report counts them, and the numbers that it gives."""
-    text = " and ".join(found_and_noted(findings))
-    return f"{text} (1 to {len(findings)})" if len(findings) > 1 else text
-
-
-def _place(rank: int, findings: Sequence[Finding]) -> str:
-    """``finding 1 of 2``, or ``note 2 of 2, number 4 of the report``: findings and notes have one row of
-    numbers, and are counted apart."""
-    own = next(f for f in findings if f.rank == rank)
-    kind = "note" if own.severity == "info" else "finding"
-    alike = [f.rank for f in findings if (f.severity == "info") == (own.severity == "info")]
-    place = alike.index(rank) + 1
-    number = "" if place == rank else f", number {rank} of the report"
-    return f"{kind} {place} of {len(alike)}{number}"
-
-
-def _sentence(
-    code: str, cause: str, scopes: tuple[m.ScopeExplanation, ...], findings: Sequence[Finding], steps: int
-) -> str:
-    """The outcome of the rule, with the number that decided it."""
-    first, name = scopes[0], f"{code} {cause}"
-    where = first.scope.aside()
-    if first.state == "fired" and first.rank is not None:
-        impact, held = first.impact, ""
-        if impact is not None and impact.share is not None:
-            held = f", {percent(impact.share)} of the {impact.of(bool(steps))}"
-        return f"{name} fired{where}: {_place(first.rank, findings)}{held}."
-    if first.state == "fired" and first.explained_by:
-        by = first.explained_by[0]
-        return f"{name} fired{where} and is folded into {by.code} {by.cause}, which explains it."
-    if first.state == "fired":
-        return f"{name} holds{where}: it is an observation, and no fault."
-    if first.state == "overruled":
-        by = first.overruled_by[0]
-        but = f"but {by.code} {by.cause} overrules it: that cause explains the same better"
-        return f"{name} would have fired{where}, {but}."
-    if first.state == "not_evaluated":
-        return f"{name} could not be judged{where}: {_gap(first)}."
-    if first.stopped_by is not None:
-        guard = next(r for r in first.reasons if r.kind == "guard" and r.holds is False)
-        return f"{name} was not judged{where}: {guard.text}."
-    near = " but is close" if first.close else ""
-    near = near if first.applies else ", and does not apply to this capture"
-    return f"{name} did not fire{where}{near}: {obstacle(first.reasons)}."
-
-
-def _gap(one: m.ScopeExplanation) -> str:
-    names = ", ".join(lacking.fact for lacking in one.missing) or "a fact it needs"
-    verb = "is" if len(one.missing) == 1 else "are"
-    whys = list(dict.fromkeys(lacking.why for lacking in one.missing if lacking.why))
-    return f"{names} {verb} not known" + (f" ({'; '.join(whys)})" if whys else "")
-
-
 # --- ``advisor.whatif`` ----------------------------------------------------------------------------
 
 
@@ -321,18 +283,36 @@ def answer(
 
 
 def whatif(
-    path: str | Path,
+    path: Paths,
     fixes: str | Sequence[str],
     options: Options | None = None,
     progress: Progress | None = None,
+    jobs: int = 1,
 ) -> m.WhatIfReport:
-    """The gain of a change, or of several, applied in order: ``whatif("t.sqlite", "batch:n=8")``.
+    """The gain of a change, or of several, applied in order: ``whatif("t.sqlite", "batch:n=8")``. Of the
+    ranks of a job, which `jobs` processes read, that of the rank whose step is the longest then.
 
     Raises InputError for an unknown fix, and for a capture that allows no estimate.
     """
     chosen = options or Options()
     say = progress or (lambda _: None)
-    fixes = [fixes] if isinstance(fixes, str) else fixes
+    fixes = [fixes] if isinstance(fixes, str) else list(fixes)
+    parse_fixes(fixes, load_rules(builtin_dir(), *chosen.rules).by_code)
+    given = of_one(listed(path))
+    if not isinstance(given, Job):
+        alone = one_capture(listed(path))
+        return _whatif(fixes, alone.path, alone.options(chosen), say)
+    found = of_each(given, partial(_whatif, fixes), m.WhatIfReport, chosen, progress, jobs)
+    rank = max(found, key=lambda r: found[r].step_after_ms.mid)
+    return found[rank].replaced(
+        input=found[rank].input.replaced(rank=rank),
+        of_job=f"rank {rank} of {len(given.ranks)}, whose step is the longest then: all ranks go at its pace",
+    )
+
+
+def _whatif(
+    fixes: Sequence[str], path: Path, chosen: Options, say: Progress = lambda _: None
+) -> m.WhatIfReport:
     rules = load_rules(builtin_dir(), *chosen.rules).by_code
     parsed = parse_fixes(fixes, rules)
     if _of_several(parsed, rules):

@@ -2,7 +2,8 @@
 the ranks of a job, saved diagnoses. Each has its reader.
 
 `several` takes the words of `advisor diagnose` and `checklist`, `as_job` says whether those are one job,
-`recording` takes those of verbs that read one capture, `named` a source of a comparison, `job` the paths of
+`of_one` takes those of verbs that answer about one thing, be it a job, `one_capture` those of verbs that read
+one capture, `named` a source of a comparison, `job` the paths of
 `advisor.ranks`. Pipes are read before, and kept under their names (`advisor.reading.hold`). Which format a
 capture has, that of a log among them, `RECOGNISERS` in `advisor/sources/open.py` say when it is opened.
 """
@@ -13,6 +14,7 @@ import dataclasses
 import logging
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -98,11 +100,13 @@ class Served(NamedTuple):
     path: Path
     log: Path
 
+    def options(self, chosen: Chosen) -> Chosen:
+        return dataclasses.replace(chosen, log=self.log)
+
     def read(self, how: How) -> Read:
         """As one thing; as two, with a remark, if they are of different times."""
-        chosen = dataclasses.replace(how.options, log=self.log)
         try:
-            return Capture(self.path).read(how._replace(options=chosen))
+            return Capture(self.path).read(how._replace(options=self.options(how.options)))
         except OtherTimeError as fault:
             _log.warning("%s", fault)
             each = [Capture(path).read(how) for path in (self.log, self.path)]
@@ -138,6 +142,7 @@ class Job(NamedTuple):
 
 
 Recording = Capture | Pair
+Paths = str | Path | Sequence[str | Path]
 #: What one path, or two for a pair, stands for.
 Input = Capture | Pair | Served | Saved
 
@@ -188,6 +193,48 @@ def recording(paths: Sequence[Path], pair: bool = False) -> Recording:
         return Capture(paths[0])
     one, other = paths
     return Pair(other, one) if is_profiler_json(one) and not is_profiler_json(other) else Pair(one, other)
+
+
+def listed(paths: Paths) -> list[Path]:
+    """One path or several, as several."""
+    return [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
+
+
+def quietly(options: Options, progress: Progress | None = None, jobs: int = 1) -> How:
+    """How the functions of Python read: `progress` gets the stages."""
+    watch = unwatched if progress is None else lambda _name: nullcontext(progress)
+    return How(options, jobs=jobs, watch=watch)
+
+
+def of_one(paths: Sequence[Path], pair: bool = False) -> Input | Job:
+    """What is one thing to answer about: a capture, two recordings of one program, a saved diagnosis, or the
+    ranks of one job, as `several` takes them. Raises InputError for captures that are several things."""
+    given = several(paths, pair).inputs
+    if not pair and (ranks := as_job(given)) is not None:
+        return ranks
+    if len(given) != 1:
+        raise InputError(_several_of(paths, given[0].path, len(given)))
+    return given[0]
+
+
+def _several_of(paths: Sequence[Path], example: Path, count: int) -> str:
+    """Why these are not one thing."""
+    if len(paths) > 1:
+        return f"takes one capture, not {count}; for two recordings of one program add --together"
+    return f"{paths[0]}: {count} captures, which are no ranks of one job; name one, such as {example}"
+
+
+def one_capture(paths: Sequence[Path], pair: bool = False, verb: str = "") -> Capture | Pair | Served:
+    """One capture, or two recordings of one program, for what reads a trace. Raises InputError for the ranks
+    of a job, of which it names one, as it is typed after `verb`."""
+    given = of_one(paths, pair)
+    if isinstance(given, Job):
+        first = shlex.quote(str(given.ranks[0][1]))
+        way = f"{verb} {first}" if verb else f"name one, such as {first}"
+        count = len(given.ranks)
+        raise InputError(f"{paths[0]}: {count} ranks of one job, and this reads one capture: {way}")
+    # A reader of captures says what a saved diagnosis is.
+    return Capture(given.path) if isinstance(given, Saved) else given
 
 
 def named(text: str, folder: Path) -> Capture | Job | Saved:

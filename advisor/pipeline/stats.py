@@ -11,17 +11,20 @@ from advisor.metrics.stats.summaries import NameStyle
 from advisor.model.options import Options
 from advisor.model.stats_table import StatsTable
 from advisor.pipeline.diagnose import Progress, analysis_of
+from advisor.pipeline.inputs import Paths, listed, one_capture
 
 
 def stats(
-    path: str | Path, *reports: str, options: Options | None = None, names: NameStyle = "full"
+    path: Paths, *reports: str, options: Options | None = None, names: NameStyle = "full"
 ) -> dict[str, pd.DataFrame]:
     """Reports of `advisor stats` (default: kernels) by name, with the headings of `nsys stats`.
 
-    `attrs` of a frame hold its title, scope and note. Raises InputError as :func:`stats_tables`.
+    `attrs` of a frame hold its title, scope and note. Raises InputError as :func:`stats_tables`, and for the
+    ranks of a job, of which it names one.
     """
     found = {}
-    for table in stats_tables(path, list(reports) or ["kernels"], options or Options(), names):
+    given, chosen = one_capture(listed(path)), options or Options()
+    for table in stats_tables(given.path, list(reports) or ["kernels"], given.options(chosen), names):
         found[table.report] = table.frame
         table.frame.attrs = {"title": table.title, "scope": table.scope, "note": table.note}
     return found

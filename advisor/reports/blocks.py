@@ -161,16 +161,21 @@ class Next(Struct, frozen=True):
     when: str = "Next:"
 
 
+def fits(text: str, room: int) -> bool:
+    """Whether it takes no more columns than there are."""
+    return cell_len(text) <= room
+
+
 def command(verb: str, path: str, rest: str, room: int) -> str:
     """``advisor show FILE 1``, with TRACE for a path that has no room: a command is never cut."""
     text = f"{verb} {shlex.quote(path)}{rest}"
-    return text if cell_len(text) <= room else f"{verb} TRACE{rest}"
+    return text if fits(text, room) else f"{verb} TRACE{rest}"
 
 
 def comparison(before: str, after: str, room: int) -> str:
     """``advisor compare FILE FILE``; without room for the paths, with BEFORE and AFTER."""
     text = f"advisor compare {shlex.quote(before)} {shlex.quote(after)}"
-    return text if cell_len(text) <= room else "advisor compare BEFORE AFTER"
+    return text if fits(text, room) else "advisor compare BEFORE AFTER"
 
 
 class Entry(Struct, frozen=True):

@@ -37,13 +37,15 @@ STEPS = (
 
 class TextOptions(Struct, frozen=True):
     """How much detail. `top`: findings listed; `ranking`: the arithmetic of their order; `named`: of
-    several captures, so that each is named; `reader`: who reads it, if not an engineer."""
+    several captures, so that each is named; `reader`: who reads it, if not an engineer; `show`: commands that
+    show a finding of this report, but for its number, of which the first that fits is printed."""
 
     top: int = TOP
     verbosity: int = 0
     ranking: bool = False
     named: bool = False
     reader: str | None = None
+    show: tuple[str, ...] = ()
 
 
 def report(
@@ -77,13 +79,13 @@ def shown(diagnoses: Sequence[Diagnosis], options: TextOptions, width: int = 80)
                 yield b.Rule()
             if options.verbosity > 0:
                 detail = IN_FULL if options.verbosity == 1 else Detail()
-                yield from full(diagnosis, detail, options.ranking, width)
+                yield from full(diagnosis, detail, options.ranking, width, options.show)
                 continue
             yield from summary.summary(diagnosis, options.top)
             if options.ranking:
                 yield from finding_text.ranking(diagnosis)
             yield from sensitivity(diagnosis, CHANGES)
-            yield from ending.end(diagnosis, width)
+            yield from ending.end(diagnosis, width, show=options.show)
 
 
 def _quiet(diagnosis: Diagnosis, options: TextOptions) -> Iterator[b.Block]:
@@ -111,7 +113,9 @@ def _folded(diagnoses: Sequence[Diagnosis], detail: Detail) -> Iterator[b.Block]
         yield from ending.end(d, 80, 1)
 
 
-def full(d: Diagnosis, detail: Detail, ranking: bool, width: int) -> Iterator[b.Block]:
+def full(
+    d: Diagnosis, detail: Detail, ranking: bool, width: int, show: Sequence[str] = ()
+) -> Iterator[b.Block]:
     """The whole document."""
     yield from header(d)
     if d.headline is not None:
@@ -126,7 +130,7 @@ def full(d: Diagnosis, detail: Detail, ranking: bool, width: int) -> Iterator[b.
     if detail.rows is None:
         yield from facts(d)
     yield from tables(d, detail.rows)
-    yield from ending.end(d, width, 1)
+    yield from ending.end(d, width, 1, show)
 
 
 def entries(d: Diagnosis, detail: Detail) -> Iterator[b.Entry]:

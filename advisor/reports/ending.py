@@ -28,12 +28,12 @@ _ATTACHED = ("vllm", "sglang")
 FIXED = "Fixed?"
 
 
-def end(diagnosis: Diagnosis, width: int, verbosity: int = 0) -> Iterator[b.Block]:
-    """Findings, counts of healthy and not judged rules, and the next commands."""
+def end(diagnosis: Diagnosis, width: int, verbosity: int = 0, show: Sequence[str] = ()) -> Iterator[b.Block]:
+    """Findings, counts of healthy and not judged rules, and the next commands; `show` as in `TextOptions`."""
     if verbosity > 0:
         yield b.Gap()
     yield b.Paragraph(counts(diagnosis) if verbosity > 0 else checked(diagnosis, width), dense=True)
-    yield b.Next(next_ := _next(diagnosis, width - len("Next: ")))
+    yield b.Next(next_ := _next(diagnosis, width - len("Next: "), show))
     if (server := _server_alone(diagnosis)) not in (None, next_) and headline(diagnosis) is not None:
         yield b.Next(str(server), "Then:")
     if verbosity <= 0 and _can_be_compared(diagnosis):
@@ -112,15 +112,15 @@ def _rules(entries: Sequence[object]) -> int:
     return len({getattr(e, "code", "") for e in entries})
 
 
-def _next(d: Diagnosis, room: int) -> str:
+def _next(d: Diagnosis, room: int, show: Sequence[str] = ()) -> str:
     """The command that shows the finding in full, or the next measurement if there is none."""
     flags = [e.flag for e in d.not_evaluated if e.flag]
-    if d.headline is not None and len(d.inputs) > 1:
+    if d.headline is not None and len(d.inputs) > 1 and not show:
         return f"advisor explain {d.headline.code}"
     if d.headline is not None and d.findings:  # some are left out by --select
-        return b.command("advisor show", d.inputs[0].path, f" {(headline(d) or d.findings[0]).rank}", room)
-    if (idle := without_requests(d)) is not None and len(d.inputs) == 1:
-        return b.command("advisor show", d.inputs[0].path, f" {idle.code}", room)
+        return _show(d, f" {(headline(d) or d.findings[0]).rank}", room, show)
+    if (idle := without_requests(d)) is not None and (len(d.inputs) == 1 or show):
+        return _show(d, f" {idle.code}", room, show)
     if d.next_target is not None:
         return f"the {d.next_target.command.partition(' ')[0].rstrip(';')} line above"
     if (server := _server_alone(d)) is not None:
@@ -129,3 +129,10 @@ def _next(d: Diagnosis, room: int) -> str:
         return "advisor rules list"
     options = [flag for flag in flags if " --" in f" {flag}"]
     return f"capture again with {options[0]}" if options else f"record {flags[0]}"
+
+
+def _show(d: Diagnosis, rest: str, room: int, show: Sequence[str]) -> str:
+    """The first of the commands that fits; TRACE for the path if none does: a command is never cut."""
+    if (fitting := next((lead for lead in show if b.fits(lead + rest, room)), None)) is not None:
+        return f"{fitting}{rest}"
+    return b.command("advisor show", d.inputs[0].path, rest, room)

@@ -46,6 +46,10 @@ def explanation(doc: Explanation, verbosity: int = 0, full: bool = False) -> Ite
     yield Title(f"{doc.code} {doc.cause}")
     yield Paragraph(f"{doc.title} ({doc.kind})", strong=True, dense=True)
     yield Labelled("capture", doc.input.path)
+    if doc.captures > 1:
+        rank = doc.scopes[0].scope.rank
+        which = "" if rank is None else f"; this one is rank {rank}"
+        yield Labelled("job", f"{doc.captures} ranks{which}")
     if analysed := window(doc.input):
         yield Labelled("window", analysed)
     yield Paragraph(doc.sentence, strong=True)
@@ -56,9 +60,8 @@ def explanation(doc: Explanation, verbosity: int = 0, full: bool = False) -> Ite
             yield finding(found, bool(doc.input.steps), detail, seen)
         if verbosity <= 0:
             yield from _next(doc)
-            if any(advice.verify for advice in doc.findings[0].recommendations) and not judges_capture(
-                doc.code
-            ):
+            checked = any(advice.verify for advice in doc.findings[0].recommendations)
+            if checked and doc.captures == 1 and not judges_capture(doc.code):
                 yield fixed(doc.input.path)
             return
     fired = [s for s in doc.scopes if s.state == "fired"]
@@ -108,7 +111,9 @@ def _scope(doc: Explanation, one: ScopeExplanation, verbosity: int) -> Iterator[
         more = [f": {r.message}" if r.message and verbosity > 0 else "" for r in related]
         yield from listed(label, map(str.__add__, names, more))
     if one.confidence is not None:
-        yield Labelled("confidence", f"{value_text(one.confidence, 'ratio')}, the product of")
+        product = ", the product of" if one.factors else ""
+        yield Labelled("confidence", f"{value_text(one.confidence, 'ratio')}{product}")
+    if one.factors:
         rows = tuple((f"{f.factor:.3f}", f.name, f.why) for f in one.factors)
         yield Grid(("factor", "of", "because"), rows, wrapped=True)
 

@@ -284,6 +284,8 @@ def _sum(found: Combined | WhatIfReport) -> Iterator[b.Block]:
 def whatif(report: WhatIfReport) -> Iterator[b.Block]:
     """The answer of `advisor whatif`."""
     yield b.Title(report.input.path)
+    if report.of_job:
+        yield b.Labelled("job", report.of_job)
     replay = report.replay
     text = f"{replay.steps} of {replay.of_steps} steps, {milliseconds(replay.replayed_ms)} ms a {report.of}"
     text += f" (captured {milliseconds(replay.captured_ms)} ms, error {replay.error:+.2%})"

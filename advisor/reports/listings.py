@@ -244,6 +244,8 @@ _SIGNS = {"yes": "ok", "partly": "partly", "no": "no"}
 def checkup(doc: m.Checkup, verbosity: int = 0) -> Iterator[b.Block]:
     """The whole report; the command to record again comes last but one line."""
     yield from header_input(doc.input, doc.steps)
+    if doc.of_job:
+        yield b.Labelled("job", doc.of_job)
     yield from _recorded(doc)
     yield b.Paragraph(doc.sentence, strong=True)
     yield b.Heading("What it can answer")

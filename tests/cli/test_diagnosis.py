@@ -21,8 +21,9 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     """What is to be diagnosed and how, instead of the diagnosis."""
     calls: list[Any] = []
 
-    def report(*given: Any) -> int:
+    def report(*given: Any, words: Any) -> int:
         calls.append(given)
+        assert words
         return 1
 
     monkeypatch.setattr("advisor.cli.diagnosis.report", report)

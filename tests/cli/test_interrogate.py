@@ -132,7 +132,7 @@ def test_explain_as_json(cli: Cli, capsys: Captured, tmp_path: Path) -> None:
     [
         (("XYZ999", "--trace", EAGER), "no rule has the code XYZ999"),
         (("LCH101", "--trace", "none.sqlite"), "none.sqlite: no such file"),
-        (("LCH101", "--trace", "."), ". is a folder; name one capture"),
+        (("LCH101", "--trace", "."), ".: no captures (exports and traces"),
         (("LCH101", "--window", "1s/2s"), "--window asks about a capture"),
         (("LCH101", "--trace", EAGER, "--format", "xml"), "expected one of text, json"),
         (("LCH101", "--trace", EAGER, "--param", "LCH101.no=1"), "unknown parameter LCH101.no"),

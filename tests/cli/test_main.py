@@ -69,7 +69,7 @@ def test_help_names_every_verb_and_fits(run: Run, capsys: Captured) -> None:
     ("verb", "usage"),
     [
         ("diagnose", "TRACE..."),
-        ("show", "TRACE [N|CODE]"),
+        ("show", "[TRACE...] [N|CODE]"),
         ("capture", "[GOAL] [-- COMMAND...]"),
         ("checklist", "[TRACE...]"),
         ("compare", "BEFORE AFTER"),
