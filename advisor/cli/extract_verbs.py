@@ -37,6 +37,7 @@ REPORTS = (
     "copy-sizes",
     "unified",
     "collectives",
+    "operators",
     "nvtx",
     "nvtx-pushpop",
     "nvtx-kernels",

@@ -31,6 +31,7 @@ class GpuSpec(Data, frozen=True, kw_only=True):
     fp32_tflops: Annotated[float, Constraint(ge=1, le=200)] | None = None
     clock_mhz: Annotated[int, Constraint(ge=500, le=4_000)] | None = None
     l2_mib: Annotated[float, Constraint(ge=2, le=500)] | None = None
+    last_level_mib: Annotated[float, Constraint(ge=2, le=4_000)] | None = None
     tdp_w: Annotated[int, Constraint(ge=10, le=3_000)] | None = None
     nvlink_gb_per_s: Annotated[float, Constraint(ge=50, le=8_000)] | None = None
     links: Literal["none", "bridge"] | None = None
@@ -123,6 +124,15 @@ def l2_bytes(device: Device) -> float | None:
     """As reported by the device, else from the table."""
     about = gpu_of(device)
     return device.l2_bytes or (about.l2_mib * 2**20 if about and about.l2_mib else None)
+
+
+def cached_bytes(device: Device) -> float:
+    """Bytes that need not come from memory: those of the largest cache of the device, or where that is not
+    known of any GPU."""
+    about = gpu_of(device)
+    if about and about.last_level_mib:
+        return about.last_level_mib * 2**20
+    return l2_bytes(device) or max(max(g.l2_mib or 0, g.last_level_mib or 0) for g in gpus()) * 2**20
 
 
 def gpu_links(device: Device) -> str | None:

@@ -3,7 +3,6 @@ and what they reach."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Collection, Sequence
 from functools import cache
@@ -13,6 +12,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.knowledge.files import KernelFamily
+from advisor.knowledge.operators import recorded_parts
 from advisor.metrics import limits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import ATTENTION, MATMUL
@@ -115,8 +115,7 @@ class Product(NamedTuple):
 def _operands(recorded: str, at: int) -> tuple[list[Any], int]:
     """Sizes of the operands of an operator, recorded as sizes, then types, in JSON; and the bytes of an
     element of the one at this position, 0 if unknown. Raises ValueError and IndexError."""
-    sizes, end = json.JSONDecoder().raw_decode(recorded)
-    types = json.loads(recorded[end:] or "[]")
+    sizes, types = [*recorded_parts(recorded), []][:2]
     return sizes, _BYTES.get(str(types[at]).lower(), 0) if types else 0
 
 

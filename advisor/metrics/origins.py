@@ -13,13 +13,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from advisor.errors import InputError
+from advisor.knowledge.operators import OperatorWork, operator_entries, operator_work
 from advisor.metrics import limits
 from advisor.metrics.analysed import Analysed
 from advisor.metrics.host import OPERATOR_TRAITS, Ranges, innermost_on_threads
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import combinations
 from advisor.metrics.pairing import Match, align, match_calls
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, distinct, rows_at
 from advisor.model.once import cached_property
 from advisor.sources.schema import MISSING, OPERATIONS
 from advisor.sources.trace import Columns, Trace
@@ -128,6 +129,45 @@ def find_origins(trace: Trace, ranges: Ranges, thread: Array, time: Array) -> Or
         modules=modules,
         lines=[_FOLDERS.sub("", text) for text in trace.texts(line_ids.tolist())],
     )
+
+
+class OperatorCalls(NamedTuple):
+    """Calls of operators with recorded operands whose work is known: of each piece of GPU work the call that
+    it is part of (MISSING: none), of each call what it works on, and what these are."""
+
+    call: Array
+    work_of: Array
+    works: list[tuple[str, OperatorWork]]
+
+    def take(self, at: Array) -> OperatorCalls:
+        """Those of rows `at`, none where it is MISSING."""
+        padded = np.append(self.call, MISSING)
+        return self._replace(call=padded[np.where(at < 0, len(self.call), at)])
+
+
+def find_operator_calls(trace: Trace, ranges: Ranges, thread: Array, time: Array) -> OperatorCalls | None:
+    """The innermost calls of operators with known work around calls that these threads made at these times
+    (ns). None if the trace holds none."""
+    operators, names, sizes = _operators(trace, ranges)
+    listed = operator_entries()
+    chosen = np.array([name in listed for name in names], bool)[operators["name"]]
+    chosen &= operators["operands"] >= 0
+    rows = {name: values[chosen] for name, values in operators.items()}
+    if not chosen.any():
+        return None
+    first, pair = combinations(rows["name"], rows["operands"])
+    known: dict[tuple[str, OperatorWork], int] = {}
+    of_pair = np.full(len(first), MISSING, np.int64)
+    for place, (i, j) in enumerate(rows_at(first, rows["name"], rows["operands"])):
+        if (work := operator_work(names[i], sizes[j])) is not None:
+            of_pair[place] = known.setdefault((names[i], work), len(known))
+    if not known:
+        return None
+    work_of = of_pair[pair]
+    rows = {name: values[work_of >= 0] for name, values in rows.items()}
+    work_of = work_of[work_of >= 0]
+    call = innermost_on_threads(thread, time, rows, np.arange(len(work_of)))
+    return OperatorCalls(call, work_of, list(known))
 
 
 def _operators(trace: Trace, ranges: Ranges) -> tuple[Columns, list[str], list[str]]:
@@ -312,6 +352,26 @@ class Provenance:
         place = np.full(len(api), MISSING, np.int64)
         place[api >= 0] = at
         return called.take(place)
+
+    @cached_property
+    def operator_calls(self) -> OperatorCalls | None:
+        """The call of an operator with known work that each operation of `ops` is part of, replays of graphs
+        left out; None if none is known."""
+        a, match = self._a, self.match
+        if match is not None and a.other is not None:
+            found = a.other.provenance.operator_calls
+            return None if found is None else found.take(np.where(match.same, match.other, MISSING))
+        if a.other is not None or (not a.ranges.by_profiler.any() and not _names_origins(a)):
+            return None
+        eager = (a.ops.api >= 0) & (a.ops.graph_node == 0)
+        rows, at = dense(a.ops.api[eager])
+        columns = a.trace.columns("api_calls", ("thread", "start"))
+        found = find_operator_calls(a.trace, a.ranges, columns["thread"][rows], columns["start"][rows])
+        if found is None:
+            return None
+        place = np.full(len(eager), MISSING, np.int64)
+        place[eager] = at
+        return found.take(place)
 
     def calls(self, rows: Array) -> Origins | None:
         """Origin of each of these rows of api_calls."""

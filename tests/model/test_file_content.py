@@ -7,7 +7,16 @@ from pydantic import ValidationError
 
 from advisor.engine.cases import NewRule
 from advisor.gain.whatifs import WhatIfFile
-from advisor.knowledge import engine_signs, facts, gpus, launchers, layer_counts, shapes, verb_files
+from advisor.knowledge import (
+    engine_signs,
+    facts,
+    gpus,
+    launchers,
+    layer_counts,
+    operators,
+    shapes,
+    verb_files,
+)
 from advisor.knowledge.package_data import data_dir, names
 from advisor.model.file_content import Constraint, FileContent
 from advisor.model.file_schema import schema_model
@@ -33,6 +42,7 @@ CONTENTS: dict[str, type[FileContent]] = {
     "moe_router.yaml": verb_files.RouterFile,
     "new_rule.yaml": NewRule,
     "nsys_rules.yaml": shapes.NsysRuleFile,
+    "operators.yaml": operators.OperatorFile,
     "redaction.yaml": verb_files.RedactionFile,
     "references.yaml": shapes.ReferenceFile,
     "step_ranges.yaml": shapes.StepFile,

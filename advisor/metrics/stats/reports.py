@@ -12,7 +12,7 @@ from msgspec import Struct
 from advisor.errors import InputError, near
 from advisor.knowledge.files import nsys_rules
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.stats import launch, spread, summaries
+from advisor.metrics.stats import launch, operators, spread, summaries
 from advisor.metrics.stats.summaries import NameStyle, Query
 from advisor.model.stats_table import StatsTable
 
@@ -193,6 +193,18 @@ REPORTS: dict[str, Report] = {
         _KERNELS,
         _NODES,
         "nccl_sum",
+    ),
+    "operators": Report(
+        "Operators and what they reach",
+        operators.operators,
+        _ranks(
+            "Time (%) 0, Total Time (ns) 0, Calls 0, Avg (ns) 3, GFLOP 5, MB 5, TFLOP/s 0, GB/s 0, "
+            "Of Peak (%) 1, Of Peak At Most (%) 6, Of DRAM (%) 2, Roofline (%) 1, Type 3, Family 6, "
+            "Shape 1, Operator 0"
+        ),
+        _KERNELS,
+        "torch.profiler.profile(record_shapes=True)",
+        steady=True,
     ),
     "unified": Report(
         "Unified memory by address",

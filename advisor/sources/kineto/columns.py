@@ -222,6 +222,10 @@ class Pool(dict[str, int]):
 
 Tables = dict[str, Columns]
 
+#: Operators whose work depends on numbers among their arguments: strides of convolutions, causal masks, sizes
+#: of results.
+NUMBERED = re.compile(r"conv|att|mha|flash|upsample")
+
 GPU_WORK = ("kernels", "copies", "memsets")
 _ON_GPU = (*GPU_WORK, "collectives")
 

@@ -33,6 +33,12 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BLANK = bytes.maketrans(_CONTROL, b" " * len(_CONTROL))
 
 
+NO_JSON = msgspec.Raw()
+_ENCODER = msgspec.json.Encoder()
+#: Fields of arguments that are kept as JSON.
+_AS_JSON = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
+
+
 class Args(msgspec.Struct, gc=False):
     """The arguments of an event that are read; others are skipped without being decoded. Types are open:
     operators use some of these names for arguments of their own."""
@@ -60,8 +66,11 @@ class Args(msgspec.Struct, gc=False):
     sequence: Any = msgspec.field(default=None, name="Seq")
     external: Any = msgspec.field(default=None, name="External id")
     external_old: Any = msgspec.field(default=None, name="external id")
-    sizes: Any = msgspec.field(default=None, name="Input Dims")
-    types: Any = msgspec.field(default=None, name="Input type")
+    # Kept as the file has them: few of them differ.
+    sizes: msgspec.Raw = msgspec.field(default=NO_JSON, name="Input Dims")
+    types: msgspec.Raw = msgspec.field(default=NO_JSON, name="Input type")
+    strides: msgspec.Raw = msgspec.field(default=NO_JSON, name="Input Strides")
+    numbers: msgspec.Raw = msgspec.field(default=NO_JSON, name="Concrete Inputs")
     name: Any = None
 
 
@@ -254,5 +263,7 @@ def _event(loose: dict[str, Any]) -> Event:
     others = {key: loose.get(key) for key in ("pid", "tid", "ts", "dur")}
     args = loose.get("args")
     if isinstance(args, dict):
-        others["args"] = Args(**{_ARG_NAMES[k]: v for k, v in args.items() if k in _ARG_NAMES})
+        known = {k: v for k, v in args.items() if k in _ARG_NAMES}
+        known |= {k: msgspec.Raw(_ENCODER.encode(known[k])) for k in _AS_JSON if k in known}
+        others["args"] = Args(**{_ARG_NAMES[k]: v for k, v in known.items()})
     return Event(**texts, **others)

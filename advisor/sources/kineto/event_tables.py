@@ -32,6 +32,8 @@ _RANGES = ("annotations", "operators", "old_operators", "python")
 #: Kinds whose events are rows of the table of this name.
 _COUNTED = ("kernels", "copies", "memsets", "api_calls")
 _ENCODER = msgspec.json.Encoder()
+#: Sizes of operators without arguments.
+_NO_SIZES = (b"[]", b"null", b'""')
 
 
 class Collector:
@@ -40,6 +42,7 @@ class Collector:
     def __init__(self, external_ids: bool = False) -> None:
         """`external_ids`: keep the id of the operator around each call and each GPU operation."""
         self.pool = kineto.Pool()
+        self._operand_texts: dict[bytes, int] = {}
         self._external_ids = external_ids
         #: Labels of ranks with their numbers, if the traces of several were merged.
         self.labels: dict[str, int] = {}
@@ -292,13 +295,33 @@ class Collector:
     _operators = partialmethod(_ranges, domain=OPERATIONS)
 
     def _operands(self, events: list[Event]) -> Ints:
-        """Texts such as `[[16,1024],[1024,1024]] ["c10::BFloat16","c10::BFloat16"]`, if recorded."""
+        """Texts such as `[[16, 1024], [1024, 1024]] ["c10::BFloat16", "c10::BFloat16"]`, if recorded, with
+        strides where a tensor repeats itself, and numbers where the work of the operator depends on them."""
+        known, names = self._operand_texts, {e.name for e in events}
+        numbered = {name for name in names if name and kineto.NUMBERED.search(name)}
 
-        def operands(args: Args) -> int:
-            parts = (_ENCODER.encode(part).decode() for part in (args.sizes, args.types))
-            return self.pool[" ".join(parts)] if args.sizes else MISSING
+        def operands(name: str | None, args: Args) -> int:
+            key = bytes(args.sizes)
+            if not key or key in _NO_SIZES:
+                return MISSING
+            parts = [key, bytes(args.types) or b"[]"]
+            strides = bytes(args.strides)
+            repeats = b" 0" in strides or b"[0" in strides or b",0" in strides
+            if repeats or name in numbered:
+                parts.append(strides if repeats else b"[]")
+            if name in numbered:
+                parts.append(bytes(args.numbers) or b"[]")
+            key = b" ".join(parts)
+            found = known.get(key)
+            if found is None:
+                try:
+                    text = " ".join(_ENCODER.encode(msgspec.json.decode(part)).decode() for part in parts)
+                except (msgspec.DecodeError, RecursionError):
+                    return MISSING
+                found = known[key] = self.pool[text]
+            return found
 
-        return np.array([operands(e.args or NO_ARGS) for e in events], np.int64)
+        return np.array([operands(e.name, e.args or NO_ARGS) for e in events], np.int64)
 
     def _overheads(self, events: list[Event]) -> Columns | None:
         events = _named(events, kineto.PROFILER_COST.search)
