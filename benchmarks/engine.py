@@ -16,7 +16,7 @@ from advisor.engine.durable import available
 from advisor.engine.infer import infer
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.facts.catalog import build_facts
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.sources.open import open_trace
 
 DEMO = Path(__file__).resolve().parents[1] / "examples/captures/decode_eager_bs1.sqlite.xz"
@@ -39,7 +39,7 @@ def main() -> None:
     rules = load_rules(builtin_dir())
     program = compile_rules(rules)
     with open_trace(args.capture) as trace:
-        facts = build_facts(Analysis(trace))
+        facts = build_facts(measure(trace))
     print(f"{len(rules)} rules, {len(facts)} facts")
     print(f"load     {best_ms(lambda: load_rules(builtin_dir()), args.runs):7.1f} ms")
     print(f"compile  {best_ms(lambda: compile_rules(rules), args.runs):7.1f} ms")

@@ -34,7 +34,7 @@ from advisor.gain.excerpt import NoReplay, recorded_times
 from advisor.gain.inputs import Inputs
 from advisor.gain.whatifs import Fix, make_fix
 from advisor.metrics import limits as metric_limits
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import Profiled, measure
 from advisor.pipeline.diagnose import diagnose, open_trace
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -112,7 +112,7 @@ class Captures:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._known: dict[str, Analysis] = {}
+        self._known: dict[str, Profiled] = {}
         self._fixes: dict[tuple[str, str], Fix] = {}
 
     def path(self, name: str) -> Path:
@@ -121,9 +121,9 @@ class Captures:
                 return path
         raise FileNotFoundError(f"{self._folder / name}.sqlite.xz")
 
-    def __getitem__(self, name: str) -> Analysis:
+    def __getitem__(self, name: str) -> Profiled:
         if name not in self._known:
-            self._known[name] = Analysis(open_trace(self.path(name)))
+            self._known[name] = measure(open_trace(self.path(name)))
         return self._known[name]
 
     def fix_of(self, pair: Pair) -> Fix:

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from advisor.errors import InputError
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.pipeline.diagnose import open_trace
 from advisor.pipeline.inputs import expand
 
@@ -30,7 +30,7 @@ def mapped_share(path: Path) -> tuple[float | None, list[tuple[str, float]]]:
     with open_trace(path) as trace:
         if not trace.has("kernels"):
             return None, []
-        names = Analysis(trace).names
+        names = measure(trace).names
         span = trace.columns("kernels", ("start", "end"))
         time = np.bincount(names.index, span["end"] - span["start"], minlength=len(names.ids))
     other = np.array([operation.startswith("other") for operation in names.operations])

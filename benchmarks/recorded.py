@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from advisor.gain.estimate import Replayer
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.model.findings import Diagnosis, Finding
 from advisor.model.gain import Span
 from advisor.model.options import Options
@@ -146,7 +146,7 @@ def estimate(d: Diagnosis, causes: str) -> Span | None:
 
 def whatif(path: Path, fix: str) -> Span:
     """The step after a mend that the label names: what `advisor whatif --fix` says."""
-    return Replayer(Analysis(open_trace(path))).estimate(parse_fixes([fix], {})).after
+    return Replayer(measure(open_trace(path))).estimate(parse_fixes([fix], {})).after
 
 
 def held(found: Set, name: str, path: Path) -> Recorded:

@@ -18,7 +18,7 @@ from pathlib import Path
 import yaml
 from judgement import ROOT, path_of, short
 
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.metrics.steps.model import Steps
 from advisor.pipeline.diagnose import open_trace
 
@@ -45,7 +45,7 @@ def main() -> int:
                     print(f"{section}/{name}: no such capture in {args.traces}", file=sys.stderr)
                     continue
                 with open_trace(path) as trace:
-                    steps = Analysis(trace).repeated
+                    steps = measure(trace).repeated
             verdicts[verdict(true, steps)] += 1
             cells = (short(f"{section}/{name}"), evidence, true, len(steps), steps.method, steps.confidence)
             rows.append(f"| {' | '.join(map(str, cells))} | {verdict(true, steps)} |")

@@ -16,8 +16,8 @@ from advisor.gain.excerpt import NoReplay
 from advisor.gain.inputs import NEVER, Inputs
 from advisor.gain.replay_ops import NoEstimate
 from advisor.gain.whatifs import Fix, catalogue, make_fix
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import union
+from advisor.metrics.profiled import Profiled, measure
 from advisor.model.arrays import Array
 from advisor.model.findings import Finding, Gain
 from advisor.pipeline.diagnose import open_trace
@@ -56,7 +56,7 @@ def tried(path: Path) -> tuple[Tried, ...]:
         pytest.skip(f"not a capture of one trace: {error}")
     with open_trace(path) as trace:
         try:
-            r = Replayer(Analysis(trace))
+            r = Replayer(measure(trace))
         except NoReplay:
             return ()
         return tuple(measured(r, f, f.gain) for f in found if has_gain(f) and here(f, r.a))
@@ -68,7 +68,7 @@ def has_gain(finding: Finding) -> bool:
     return held and gain is not None and gain.measure == "latency" and gain.speedup is not None
 
 
-def here(finding: Finding, a: Analysis) -> bool:
+def here(finding: Finding, a: Profiled) -> bool:
     """Whether it is about the device whose steps are replayed."""
     return finding.scope.device in (None, a.main_device)
 
@@ -230,7 +230,7 @@ def test_no_step_is_shorter_than_what_one_resource_has_to_do(path: Path) -> None
         pytest.skip(f"not a capture of one trace: {error}")
     with trace:
         try:
-            r = Replayer(Analysis(trace))
+            r = Replayer(measure(trace))
         except (NoReplay, AdvisorError) as reason:
             pytest.skip(f"no estimate: {reason}")
         before = r.step_ns((), r.middle)

@@ -11,8 +11,8 @@ import pytest
 
 from advisor.errors import AdvisorError
 from advisor.facts.catalog import build_facts
-from advisor.metrics.analysis import Analysis
-from advisor.metrics.phases import step_times
+from advisor.metrics.profiled import measure
+from advisor.metrics.step_times import step_times
 from advisor.model.findings import Diagnosis, Finding
 from advisor.model.rules import Action, FactCondition
 from advisor.pipeline.diagnose import open_trace
@@ -99,7 +99,7 @@ def test_durations_of_kernels_and_calls_are_rows_of_the_capture(path: Path) -> N
         with open_trace(path) as trace:
             if trace.summed:
                 pytest.skip("sums hold no rows")
-            a = Analysis(trace)
+            a = measure(trace)
             calls = trace.columns("api_calls", ("start", "end")) if trace.has("api_calls") else None
             lengths = a.ops.length.tolist()
             lengths += [] if calls is None else (calls["end"] - calls["start"]).tolist()

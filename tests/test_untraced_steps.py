@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.operations import Kind
+from advisor.metrics.profiled import measure
 from advisor.model.findings import Diagnosis
 from advisor.model.gain import Span
 from advisor.pipeline.diagnose import open_trace
@@ -36,7 +36,7 @@ CLOSE = 1e-6
 def kernels_ms(path: Path) -> float:
     """Time in which kernels of the main device ran in a mean step of the window."""
     with open_trace(path) as trace:
-        a = Analysis(trace)
+        a = measure(trace)
         mine = (a.ops.device == a.main_device) & (a.ops.kind == Kind.KERNEL)
         mine &= np.isin(a.steps.op_step, a.window_steps)
         start = np.maximum(a.ops.start[mine], a.window.start)

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.kernels import ATTENTION, MATMUL, extremes, is_helper
-from advisor.metrics.phases import step_sizes, step_times
+from advisor.metrics.step_times import step_sizes, step_times
+from advisor.metrics.stepped import Stepped
 from advisor.model.arrays import Array
 from advisor.model.findings import Diagnosis
 from advisor.model.work import MAX_KERNELS, MAX_SAMPLES, KernelName, KernelWork, PhaseWork, Work
@@ -23,7 +24,7 @@ FEWEST = 3
 WINDOW = "window"
 
 
-def work_of(a: Analysis) -> Work:
+def work_of(a: Budgeted) -> Work:
     """The work of one capture in its analysed window."""
     capture, devices = a.trace.capture, [a.device(d) for d in a.devices]
     clock = [d.clock_hz for d in devices if d.clock_hz]
@@ -42,14 +43,14 @@ def work_of(a: Analysis) -> Work:
     )
 
 
-def _sm_clock(a: Analysis) -> float | None:
+def _sm_clock(a: Stepped) -> float | None:
     """Mean of the sampled SM clock in the window."""
     window = (a.window.start, a.window.end)
     clock = a.trace.columns("samples", ("sm_clock_hz",), window)["sm_clock_hz"]
     return float(np.nanmean(clock)) if len(clock) and not np.isnan(clock).all() else None
 
 
-def _phases(a: Analysis) -> tuple[tuple[KernelName, ...], tuple[PhaseWork, ...]]:
+def _phases(a: Stepped) -> tuple[tuple[KernelName, ...], tuple[PhaseWork, ...]]:
     steps = a.window_steps
     if len(steps):
         labels = np.array([a.steps.phase[i] for i in steps.tolist()])
@@ -94,7 +95,7 @@ def _mean(values: list[int | None]) -> float | None:
 
 
 def _kernels(
-    a: Analysis, op_phase: Array, steps: Array
+    a: Stepped, op_phase: Array, steps: Array
 ) -> tuple[tuple[KernelName, ...], list[dict[str, Any]]]:
     """The kernels of the window, the largest by time, and by phase the fields of PhaseWork about them."""
     at = np.flatnonzero((a.op_name >= 0) & (op_phase >= 0)).astype(np.int32)

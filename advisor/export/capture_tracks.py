@@ -12,7 +12,7 @@ import numpy as np
 from advisor.export import overlay
 from advisor.export import packets as pb
 from advisor.export.trace_file import Layer, Note, TraceFile
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind, Operations, combinations
 from advisor.model.arrays import Array, distinct
@@ -38,13 +38,12 @@ _COUNTERS = {name: (overlay.COUNTER_NAMES[name].removesuffix(" %"), "%") for nam
 _LARGEST_ID = 1 << 31
 
 
-def trace_packets(analysis: Analysis, diagnosis: Diagnosis, gaps: int = overlay.GAPS) -> Iterator[bytes]:
+def trace_packets(analysis: Budgeted, diagnosis: Diagnosis, gaps: int = overlay.GAPS) -> Iterator[bytes]:
     """The capture and its findings, piece by piece. No measured data is kept, so that writing a large
     capture takes no more memory than reading it."""
     trace, ops = analysis.trace, analysis.ops
     file = TraceFile(trace.capture.zero_ns)
     yield from _found(file, overlay.events(analysis, diagnosis, gaps))
-    analysis.release()
     tracks = _Tracks(file, trace)
     yield from _gpu_work(file, tracks, trace, ops)
     yield from _host_work(file, tracks, trace, ops)

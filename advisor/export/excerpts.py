@@ -8,8 +8,9 @@ from itertools import chain, zip_longest
 import numpy as np
 
 from advisor.export.capture_tracks import KINDS, Described
-from advisor.metrics.analysis import Analysis
-from advisor.metrics.phases import step_times
+from advisor.metrics.loaded import Loaded
+from advisor.metrics.step_times import step_times
+from advisor.metrics.stepped import Stepped
 from advisor.model.arrays import Array, distinct
 from advisor.model.facts import Interval
 from advisor.model.findings import Finding
@@ -22,7 +23,7 @@ PLACES, EVENTS, STEP = 50, 200, 20
 ROOM_NS = 20_000
 
 
-def excerpts(analysis: Analysis, findings: Sequence[Finding]) -> tuple[Excerpt, ...]:
+def excerpts(analysis: Stepped, findings: Sequence[Finding]) -> tuple[Excerpt, ...]:
     """The typical step first, then places, the first of each finding before the second of any."""
     steps = typical_steps(analysis, findings[0].time_ranges if findings else ())
     typical = (_cut(analysis, title, start, end, STEP * EVENTS) for title, start, end in steps)
@@ -37,7 +38,7 @@ def excerpts(analysis: Analysis, findings: Sequence[Finding]) -> tuple[Excerpt, 
     return (*typical, *places)
 
 
-def typical_steps(analysis: Analysis, places: Sequence[Interval] = ()) -> list[tuple[str, int, int]]:
+def typical_steps(analysis: Stepped, places: Sequence[Interval] = ()) -> list[tuple[str, int, int]]:
     """Title, start and end of the step closest to the median of the phase that takes most time, with one of
     the `places` in it if any such step has one."""
     if not analysis.step_count:
@@ -59,7 +60,7 @@ def typical_steps(analysis: Analysis, places: Sequence[Interval] = ()) -> list[t
 
 
 def _cut(
-    analysis: Analysis, title: str, low: int, high: int, most: int, place: tuple[int, int] | None = None
+    analysis: Loaded, title: str, low: int, high: int, most: int, place: tuple[int, int] | None = None
 ) -> Excerpt:
     """Events that overlap the stretch; of more than `most` those that are longest within it."""
     parts = [p for p in _parts(analysis, low, high) if len(p[1])]
@@ -87,7 +88,7 @@ def _cut(
     return Excerpt(title, low, high, tuple(tracks), tuple(known), events, len(start), place)
 
 
-def _parts(analysis: Analysis, low: int, high: int) -> Iterator[tuple[str, Array, Array, Array]]:
+def _parts(analysis: Loaded, low: int, high: int) -> Iterator[tuple[str, Array, Array, Array]]:
     """Kind, rows, starts and ends of the events that overlap the stretch."""
     spans = {"work": (analysis.ops.start, analysis.ops.end)}
     for table in filter(analysis.trace.has, ("api_calls", "ranges")):
@@ -99,7 +100,7 @@ def _parts(analysis: Analysis, low: int, high: int) -> Iterator[tuple[str, Array
 
 
 def _described(
-    analysis: Analysis, kind: str, row: Array, start: Array, end: Array
+    analysis: Loaded, kind: str, row: Array, start: Array, end: Array
 ) -> list[tuple[str, int, int, str, str, tuple[object, ...]]]:
     """Track, start, end, name, details, and what joins work to its call."""
     trace, ops = analysis.trace, analysis.ops

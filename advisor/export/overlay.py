@@ -16,7 +16,9 @@ import numpy as np
 from msgspec import Struct, field
 
 from advisor.metrics import budget, host
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.budgeted import Budgeted
+from advisor.metrics.profiled import Profiled
+from advisor.metrics.stepped import Stepped
 from advisor.model.arrays import Array
 from advisor.model.facts import Interval
 from advisor.model.findings import Diagnosis
@@ -76,7 +78,7 @@ class Count(Struct, frozen=True):
 Event = Name | Slice | Count
 
 
-def events(analysis: Analysis, diagnosis: Diagnosis, gaps: int = GAPS) -> Iterator[Event]:
+def events(analysis: Budgeted, diagnosis: Diagnosis, gaps: int = GAPS) -> Iterator[Event]:
     """Findings, then steps and the `gaps` largest idle gaps of each device."""
     yield from _findings(diagnosis)
     for device in sorted(analysis.budgets):
@@ -117,7 +119,7 @@ def _rows(ranges: Iterable[Interval]) -> list[list[Interval]]:
     return rows
 
 
-def _steps(analysis: Analysis, process: int) -> Iterator[Event]:
+def _steps(analysis: Stepped, process: int) -> Iterator[Event]:
     steps = analysis.steps
     if not analysis.step_count:
         return
@@ -137,7 +139,7 @@ class GapSlices(Struct, frozen=True):
     parts: tuple[host.Slice, ...]
 
 
-def largest_gaps(analysis: Analysis, device: int, most: int) -> list[GapSlices]:
+def largest_gaps(analysis: Budgeted, device: int, most: int) -> list[GapSlices]:
     """The `most` largest gaps of a device in order of time."""
     gaps = analysis.budgets[device].gaps
     largest = np.sort(np.argsort(-gaps.length, kind="stable")[:most])
@@ -149,7 +151,7 @@ def largest_gaps(analysis: Analysis, device: int, most: int) -> list[GapSlices]:
     ]
 
 
-def _gaps(analysis: Analysis, device: int, process: int, most: int) -> Iterator[Event]:
+def _gaps(analysis: Budgeted, device: int, process: int, most: int) -> Iterator[Event]:
     """Each gap as a slice, the parts of the budget in it as slices below."""
     found = largest_gaps(analysis, device, most)
     if not found:
@@ -169,7 +171,7 @@ def _gaps(analysis: Analysis, device: int, process: int, most: int) -> Iterator[
             yield Slice(process, GAPS_TRACK, IDLE[part].words, start, end, {}, IDLE[part].perfetto)
 
 
-def samples(analysis: Analysis) -> Iterator[Event]:
+def samples(analysis: Profiled) -> Iterator[Event]:
     """Sampled metrics as counters, thinned to means. A device without recorded work may have samples."""
     devices = sorted({*analysis.devices, *(d.id for d in analysis.trace.devices)})
     found = [(d, s) for d in devices if (s := analysis.samples(d)) is not None]
@@ -190,7 +192,7 @@ def samples(analysis: Analysis) -> Iterator[Event]:
             yield Count(process, COUNTER_NAMES[column], rows.time[starts][held], mean)
 
 
-def render(analysis: Analysis, diagnosis: Diagnosis, gaps: int = GAPS) -> bytes:
+def render(analysis: Profiled, diagnosis: Diagnosis, gaps: int = GAPS) -> bytes:
     """The overlay as JSON, one event a line."""
     about = {
         "tool": f"{diagnosis.tool.name} {diagnosis.tool.version}",

@@ -12,10 +12,12 @@ from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import dram_peak, gpu_of
 from advisor.metrics.activity import Activity
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import MATMUL
 from advisor.metrics.load import over
+from advisor.metrics.loaded import Loaded
+from advisor.metrics.profiled import Profiled
 from advisor.metrics.sampled import Samples, burst_levels, time_at_level, unrecorded_ratio
 from advisor.metrics.workload import UNKNOWN
 from advisor.model.arrays import Array, median_of
@@ -39,26 +41,26 @@ _CLOCK_COLUMNS = (
 
 
 @predicate
-def matrix_products(a: Analysis) -> bool:
+def matrix_products(a: Budgeted) -> bool:
     return bool(a.names.mask(lambda k: k.family in MATMUL)[a.op_name[a.device_kernels(a.main_device)]].any())
 
 
 @predicate
-def ten_samples(a: Analysis) -> bool:
+def ten_samples(a: Profiled) -> bool:
     return _enough(a, len(a.samples(a.main_device) or ()))
 
 
 @predicate
-def program_with_weights(a: Analysis) -> bool:
+def program_with_weights(a: Loaded) -> bool:
     return a.program.kind == UNKNOWN or a.program.is_model is not False
 
 
 @predicate
-def busy_samples(a: Analysis) -> bool:
+def busy_samples(a: Budgeted) -> bool:
     return bool(_clock_samples(a, a.main_device)[2].any())
 
 
-def sampled_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def sampled_facts(a: Profiled, device: int, out: FactWriter) -> None:
     """What the samples say by themselves: utilisation over the window, bursts, clocks; and of a
     device without recorded work also what it does while it is busy."""
     samples = a.samples(device)
@@ -116,7 +118,7 @@ def stretches(time: Array) -> list[tuple[float, Array]]:
     ]
 
 
-def over_time(a: Analysis, out: FactWriter) -> None:
+def over_time(a: Budgeted, out: FactWriter) -> None:
     """The tables `samples.held`: what the samples of each device hold, over all of the log and at its ends;
     and `samples.moments`: their means over time."""
     if not a.trace.capture.recorder.samples_only:
@@ -143,12 +145,12 @@ def over_time(a: Analysis, out: FactWriter) -> None:
     out.table("samples.moments", [[at, *(over(np.mean, c[i]) for c in columns)] for at, i in moments])
 
 
-def _enough(a: Analysis, count: int) -> bool:
+def _enough(a: Loaded, count: int) -> bool:
     """A sampler that was asked once or twice does not say how a GPU is used."""
     return count >= limits.LOG_SAMPLES or not a.trace.capture.recorder.samples_only
 
 
-def _unused(a: Analysis, device: int) -> bool | None:
+def _unused(a: Loaded, device: int) -> bool | None:
     """The samples of this device show neither work nor memory of a program, and those of another one do;
     None if one device is sampled."""
     rows = a.trace.columns("samples", ("device", "gr_active", "memory_used_bytes"))
@@ -182,20 +184,20 @@ def _while_busy(samples: Samples, busy: float, inside: Array | None, out: FactWr
         out.put("activity.dram_bound_window_ratio", min(held, busy))
 
 
-def work_recorded(a: Analysis, device: int) -> bool:
+def work_recorded(a: Budgeted, device: int) -> bool:
     """False if the capture lacks the device's work: samples alone, and graphs of which neither the
     kernels nor the runs are recorded."""
     return device in a.devices and hidden_graph_ratio(a) < limits.HIDDEN_GRAPHS_RATIO
 
 
-def sampled_devices(a: Analysis) -> list[int]:
+def sampled_devices(a: Budgeted) -> list[int]:
     """Devices known from samples alone: opaque graphs, and logs without a trace."""
     if a.devices or not a.trace.has("samples"):
         return []
     return sorted(set(a.trace.columns("samples", ("device",))["device"].tolist()))
 
 
-def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | None) -> None:
+def activity_facts(a: Profiled, device: int, out: FactWriter, weight_bytes: int | None) -> None:
     budget = a.budgets[device]
     window = budget.window.nonzero_length
     busy = budget.busy_ns / window
@@ -260,7 +262,7 @@ def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int 
     out.table("activity.groups", rows)
 
 
-def _with_weights(a: Analysis, device: int, weight_bytes: int | None) -> Activity | None:
+def _with_weights(a: Profiled, device: int, weight_bytes: int | None) -> Activity | None:
     """The activity inside kernels; if the bytes of the weights are known, matrix products read them at
     least once a step. Products outside all groups may have read at the peak."""
     found = a.activity.get(device)
@@ -277,7 +279,7 @@ def _with_weights(a: Analysis, device: int, weight_bytes: int | None) -> Activit
     return found.reading(MATMUL, (read * time - (time - shown_ns)) / shown_ns)
 
 
-def read_ratio(a: Analysis, device: int, size: int, time_ns: float) -> float | None:
+def read_ratio(a: Loaded, device: int, size: int, time_ns: float) -> float | None:
     """Bandwidth of reading `size` bytes in `time_ns`, of the device's peak (nsys-profiling skill:
     BW_efficiency = weight_bytes / kernel_time / peak). None if the peak is unknown or the result exceeds
     it: then something else was read."""
@@ -291,7 +293,7 @@ def read_ratio(a: Analysis, device: int, size: int, time_ns: float) -> float | N
 # --- clocks, power and temperature while a device is busy -----------------------------------------
 
 
-def _clock_samples(a: Analysis, device: int) -> tuple[dict[str, Any], Array, Array]:
+def _clock_samples(a: Budgeted, device: int) -> tuple[dict[str, Any], Array, Array]:
     """All samples, and masks of those of the device in the window and of the busy ones among them."""
     rows = a.trace.columns("samples", _CLOCK_COLUMNS)
     mine = (rows["device"] == device) & (rows["time"] >= a.window.start)
@@ -307,7 +309,7 @@ def _clock_samples(a: Analysis, device: int) -> tuple[dict[str, Any], Array, Arr
     return rows, mine, mine & (np.nan_to_num(active) >= limits.BUSY_SAMPLE_RATIO)
 
 
-def state_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def state_facts(a: Budgeted, device: int, out: FactWriter) -> None:
     """The performance state of a busy board: one look at it tells that."""
     rows, mine, busy = _clock_samples(a, device)
     state, power, limit = (rows[n][busy] for n in ("performance_state", "power_w", "power_limit_w"))
@@ -321,7 +323,7 @@ def state_facts(a: Analysis, device: int, out: FactWriter) -> None:
     out.put("clock.performance_state", f"P{median_of(known):.0f}")
 
 
-def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def clock_facts(a: Budgeted, device: int, out: FactWriter) -> None:
     """Only busy samples count: an idle GPU clocks down on purpose."""
     rows, mine, busy = _clock_samples(a, device)
     if not busy.any():

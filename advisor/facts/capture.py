@@ -12,15 +12,19 @@ from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import gpu_has, gpu_links, gpu_of
 from advisor.metrics import limits as metric_limits
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import PARTS
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.host import capture_ranges, flushes
 from advisor.metrics.intervals import Coverage, Spans, subtract, union
 from advisor.metrics.kernels import composition
+from advisor.metrics.loaded import Loaded
 from advisor.metrics.operations import Kind
+from advisor.metrics.profiled import Profiled
+from advisor.metrics.recording import Recording
 from advisor.metrics.startup import KINDS
+from advisor.metrics.stepped import Stepped
 from advisor.metrics.window import warmup_steps
-from advisor.metrics.workload import NO_KERNELS, TRAINING, UNKNOWN
+from advisor.metrics.workload import NO_KERNELS, TRAINING, UNKNOWN, trace_method
 from advisor.model.arrays import median_of
 from advisor.model.numbers import percent
 from advisor.numerals import read_int
@@ -58,45 +62,45 @@ _FEATURES = {
 
 
 @predicate
-def two_samples(a: Analysis) -> bool:
+def two_samples(a: Loaded) -> bool:
     return a.trace.rows("samples") > 1
 
 
 @predicate
-def own_ranges(a: Analysis) -> bool:
+def own_ranges(a: Loaded) -> bool:
     return _written_ranges(a) > 0
 
 
 @predicate
-def workload(a: Analysis) -> bool:
+def workload(a: Stepped) -> bool:
     return a.workload != NO_KERNELS
 
 
 @predicate
-def kind_of_program(a: Analysis) -> bool:
+def kind_of_program(a: Stepped) -> bool:
     return a.workload != UNKNOWN
 
 
 @predicate
-def capabilities(a: Analysis) -> bool:
+def capabilities(a: Loaded) -> bool:
     return bool(_majors(a))
 
 
 @predicate
-def known_gpu(a: Analysis) -> bool:
+def known_gpu(a: Recording) -> bool:
     return gpu_has("fp8", a.device(a.main_device)) is not None
 
 
 @predicate
-def recorded_by_nsys(a: Analysis) -> bool:
-    return a.trace_method is not None
+def recorded_by_nsys(a: Loaded) -> bool:
+    return trace_method(a.trace) is not None
 
 
-def _majors(a: Analysis) -> list[int]:
+def _majors(a: Loaded) -> list[int]:
     return [d.compute_capability[0] for d in a.trace.devices if d.compute_capability]
 
 
-def capture_facts(a: Analysis, out: FactWriter) -> None:
+def capture_facts(a: Profiled, out: FactWriter) -> None:
     trace, capture = a.trace, a.trace.capture
     out.put("capture.size_bytes", capture.size_bytes)
     if trace.summed:  # a missing table says nothing: it may not have been printed
@@ -129,7 +133,7 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
     _options(a, out)
 
 
-def _recorded(a: Analysis, rows: int, out: FactWriter) -> None:
+def _recorded(a: Stepped, rows: int, out: FactWriter) -> None:
     """How much of what was recorded (`rows` in all), of which device, and how."""
     trace, capture, alone = a.trace, a.trace.capture, samples_alone(a)
     graph_launches = int((trace.columns("api_calls", ("call",))["call"] == Call.GRAPH_LAUNCH).sum())
@@ -146,7 +150,7 @@ def _recorded(a: Analysis, rows: int, out: FactWriter) -> None:
         **{f"gpu.{name}": gpu_has(name, a.device(a.main_device)) for name in _FEATURES},
         "gpu.links": gpu_links(a.device(a.main_device)),
         "gpu.model": about.name if (about := gpu_of(a.device(a.main_device))) else None,
-        "capture.trace_method": a.trace_method,
+        "capture.trace_method": trace_method(a.trace),
         "capture.node_traced_count": int((a.ops.graph_node != 0).sum()) if trace.has("kernels") else None,
         "capture.startup_ms": a.startup.length / 1e6,
         "capture.event_count": rows,
@@ -163,7 +167,7 @@ def _recorded(a: Analysis, rows: int, out: FactWriter) -> None:
     }
 
 
-def _cost_of_tracing(a: Analysis, out: FactWriter) -> None:
+def _cost_of_tracing(a: Budgeted, out: FactWriter) -> None:
     eager = len(a.calls_of(Call.LAUNCH, Call.COPY, Call.MEMSET)) * limits.TRACED_CALL_NS
     profiler = max((b.share("profiler") for b in a.budgets.values()), default=None)
     out.put("capture.traced_call_cost_ratio", eager / a.window.length if a.window.length else None)
@@ -183,13 +187,13 @@ def _cost_of_tracing(a: Analysis, out: FactWriter) -> None:
         }
 
 
-def _stacked(a: Analysis) -> float:
+def _stacked(a: Stepped) -> float:
     """Share of the launch calls in the window for which a call stack was recorded."""
     chain = a.trace.columns("api_calls", ("callchain",))["callchain"][a.calls_of(Call.LAUNCH)]
     return float((chain >= 0).mean()) if len(chain) else 0.0
 
 
-def _blocking(a: Analysis) -> float | None:
+def _blocking(a: Loaded) -> float | None:
     """Share of the kernels launched one by one whose launch call returns only after they have ended."""
     ops, calls = a.ops, a.trace.columns("api_calls", ("end", "call"))
     kernels = np.flatnonzero((ops.kind == Kind.KERNEL) & (ops.api >= 0))
@@ -204,7 +208,7 @@ def _command(command: str, out: FactWriter) -> None:
     out.put("capture.client_command", bool(_CLIENT.search(command)))
 
 
-def _options(a: Analysis, out: FactWriter) -> None:
+def _options(a: Loaded, out: FactWriter) -> None:
     """The table of what was recorded, in the words of `nsys profile --trace`."""
     capture = a.trace.capture
     types = [t for t in capture.trace_sources if not t.startswith("COLLECT_")]
@@ -213,14 +217,14 @@ def _options(a: Analysis, out: FactWriter) -> None:
         "capture.options",
         [
             ["trace sources", sources or "unknown"],
-            ["CUDA traced by", a.trace_method or "unknown"],
+            ["CUDA traced by", trace_method(a.trace) or "unknown"],
             ["CUDA graph trace", capture.graph_trace_mode or "unknown"],
             ["GPU metrics", f"{capture.sample_hz:.0f} Hz" if capture.sample_hz else "none"],
         ],
     )
 
 
-def _workload(a: Analysis, out: FactWriter) -> None:
+def _workload(a: Stepped, out: FactWriter) -> None:
     kind = a.workload
     language_model, training = kind.startswith("LLM"), kind == TRAINING
     out.put("capture.workload", kind)
@@ -243,7 +247,7 @@ def _workload(a: Analysis, out: FactWriter) -> None:
     }
 
 
-def samples_alone(a: Analysis) -> bool:
+def samples_alone(a: Loaded) -> bool:
     """GPU samples are all that the capture holds of the GPU, because CUDA was not traced: the absence of
     kernels then says nothing about the GPU."""
     trace = a.trace
@@ -252,12 +256,12 @@ def samples_alone(a: Analysis) -> bool:
     return trace.capture.cuda_traced is not True
 
 
-def _written_ranges(a: Analysis) -> int:
+def _written_ranges(a: Loaded) -> int:
     """Ranges written by people; ranges that a profiler puts around every operator mark no step."""
     return int((a.trace.columns("ranges", ("domain",))["domain"] != OPERATIONS).sum())
 
 
-def _sampling(a: Analysis, out: FactWriter) -> None:
+def _sampling(a: Stepped, out: FactWriter) -> None:
     if not a.trace.has("samples"):
         return
     columns = a.trace.columns("samples", ("time", "device", "gr_active"))
@@ -284,7 +288,7 @@ def _sampling(a: Analysis, out: FactWriter) -> None:
     out.put("capture.sample_period_over_kernel", period / median if median > 0 else None)
 
 
-def _coverage(a: Analysis, out: FactWriter) -> None:
+def _coverage(a: Stepped, out: FactWriter) -> None:
     """Kernel time launched from inside a step range, else inside any range."""
     if not (a.trace.has("ranges") and a.trace.has("kernels") and a.trace.has("api_calls")):
         return
@@ -335,7 +339,7 @@ _WORDS = {
 }
 
 
-def startup_facts(a: Analysis, span: int, out: FactWriter) -> None:
+def startup_facts(a: Budgeted, span: int, out: FactWriter) -> None:
     """Start-up, tear-down, the steady part and the rest; they add up to the capture."""
     found = a.startup
     cold = min(found.length / span, 1.0)

@@ -38,11 +38,14 @@ from advisor.facts.device import of_older_architecture
 from advisor.facts.needs import explain_missing
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.facts import facts_of
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.kernels import MATMUL, Names, dense, distribution, extremes
+from advisor.metrics.loaded import Loaded
 from advisor.metrics.matmuls import Decoder, matmuls, recorded_weights
-from advisor.metrics.phases import step_times
+from advisor.metrics.profiled import Profiled
+from advisor.metrics.step_times import step_times
+from advisor.metrics.stepped import Stepped
 from advisor.metrics.waited import calls_by
 from advisor.model.arrays import (
     Array,
@@ -92,7 +95,7 @@ _FEW = 10
 _API_SUFFIX = r"_v\d+$"
 
 
-def evidence(a: Analysis, device: int, out: FactWriter) -> None:
+def evidence(a: Profiled, device: int, out: FactWriter) -> None:
     _kernels(a, device, out)
     if a.trace.has("api_calls"):
         _calls(a, device, out)
@@ -108,7 +111,7 @@ def evidence(a: Analysis, device: int, out: FactWriter) -> None:
     _holders(a, device, out)
 
 
-def _collections(a: Analysis, device: int, out: FactWriter) -> None:
+def _collections(a: Budgeted, device: int, out: FactWriter) -> None:
     """The garbage collections on the feeding thread, the longest first."""
     budget, feeder = a.budgets[device], a.feeder(device)
     if feeder is None or feeder not in a.states.gc:
@@ -120,13 +123,13 @@ def _collections(a: Analysis, device: int, out: FactWriter) -> None:
     out.table("host.collections", rows_at(top, spans.start / 1e9, length / 1e6, idle / 1e6, threads))
 
 
-def _named(a: Analysis, threads: Array) -> list[int | str]:
+def _named(a: Loaded, threads: Array) -> list[int | str]:
     """Threads by number, those with a name as ``detokenizer (777)``."""
     names = dict(a.trace.capture.threads)
     return [f"{names[t]} ({t})" if t in names else t for t in threads.tolist()]
 
 
-def _holders(a: Analysis, device: int, out: FactWriter) -> None:
+def _holders(a: Budgeted, device: int, out: FactWriter) -> None:
     """Who holds the GIL while the feeding thread waits for it."""
     feeder = a.feeder(device)
     chosen = [i for i, role in a.roles.items() if role == "gil_hold"]
@@ -141,7 +144,7 @@ def _holders(a: Analysis, device: int, out: FactWriter) -> None:
     out.table("host.gil_holders", rows_at(largest(time, _FEW), _named(a, threads), time / 1e6, shares))
 
 
-def _kernels(a: Analysis, device: int, out: FactWriter) -> None:
+def _kernels(a: Profiled, device: int, out: FactWriter) -> None:
     kernels = a.kernels(device)
     name, duration = kernels.name, kernels.length
     if len(name) == 0:
@@ -187,7 +190,7 @@ def _heaviest(
     return rows_at(largest(time, _FEW), names.texts, names.operations, count, time / whole, most)
 
 
-def _calls(a: Analysis, device: int, out: FactWriter) -> None:
+def _calls(a: Budgeted, device: int, out: FactWriter) -> None:
     rows = np.flatnonzero(a.calls_in_window).astype(np.int32)
     calls = a.trace.columns("api_calls", ("start", "end", "call", "name_id", "thread"))
     threads = len(distinct(picked(calls["thread"], rows)))
@@ -232,7 +235,7 @@ def _calls(a: Analysis, device: int, out: FactWriter) -> None:
     out.entity("sync_call", entity)
 
 
-def _steps(a: Analysis, out: FactWriter) -> None:
+def _steps(a: Stepped, out: FactWriter) -> None:
     if not a.step_count:
         return
     times = step_times(a) / 1e6
@@ -246,12 +249,12 @@ def _steps(a: Analysis, out: FactWriter) -> None:
     out.table("steps.slowest", rows_at(slowest, a.window_steps, phases, times, ends))
 
 
-#: A device, the analysis of it, and where its facts go.
-View = tuple[Analysis, int, FactWriter]
+#: A capture seen from a device, the device, and where its facts go.
+View = tuple[Profiled, int, FactWriter]
 
 
 def build_facts(
-    a: Analysis,
+    a: Profiled,
     weight_bytes: int | None = None,
     ranks: communication.CrossRank | None = None,
     decoder: Decoder | None = None,
@@ -279,7 +282,6 @@ def build_facts(
         return filled
 
     parts = {
-        "budgets": part(_budgets),  # they take longest, and all others but the next need them
         "operations": part(_of_operations, waits),
         "trace": part(_of_trace, ranks, engine),
         "kernels": part(_of_kernels, waits),
@@ -294,17 +296,12 @@ def build_facts(
     return base
 
 
-def _views(a: Analysis, out: FactWriter) -> list[View]:
-    return [(a.on(device), device, out.at(Scope(device=device))) for device in a.devices]
-
-
-def _budgets(a: Analysis, _out: FactWriter) -> None:
-    """No facts of their own: what others are made of."""
-    _ = a.budgets, a.activity
+def _views(a: Profiled, out: FactWriter) -> list[View]:
+    return [(a.seen_from(device), device, out.at(Scope(device=device))) for device in a.devices]
 
 
 def _of_trace(
-    a: Analysis, out: FactWriter, ranks: communication.CrossRank | None, engine: str | None
+    a: Profiled, out: FactWriter, ranks: communication.CrossRank | None, engine: str | None
 ) -> None:
     serving.side_facts(a, out)
     sums.sums_facts(a, out)
@@ -315,7 +312,7 @@ def _of_trace(
     communication.turn_facts(a, out)
     waits.interruption_facts(a, out)
     waits.request_facts(a, out)
-    capture.capture_facts(a, out)  # waits for the budgets
+    capture.capture_facts(a, out)
     if ranks is None:
         communication.rank_facts(a, out)
     else:
@@ -328,14 +325,14 @@ def _of_trace(
         memory.memory_facts(a, number, put)
 
 
-def _of_operations(a: Analysis, out: FactWriter, waits: Mapping[int, Array]) -> None:
+def _of_operations(a: Profiled, out: FactWriter, waits: Mapping[int, Array]) -> None:
     for view in _views(a, out):
         operations.layer_facts(*view)  # needs no budget
         operations.operation_facts(*view, waits.get(view[1]))
         operations.expert_facts(*view)
 
 
-def _of_host(a: Analysis, out: FactWriter, ranks: communication.CrossRank | None) -> None:
+def _of_host(a: Profiled, out: FactWriter, ranks: communication.CrossRank | None) -> None:
     for view in _views(a, out):
         of_host, waited = (ranks.of_host, ranks.waited) if ranks else ({}, {})
         host.host_facts(*view, of_host.get(view[1]), waited.get(view[1]))
@@ -352,7 +349,7 @@ def _of_host(a: Analysis, out: FactWriter, ranks: communication.CrossRank | None
         serving.transfer_facts(*view)  # reads those of the host
 
 
-def _of_kernels(a: Analysis, out: FactWriter, waits: Mapping[int, Array]) -> None:
+def _of_kernels(a: Profiled, out: FactWriter, waits: Mapping[int, Array]) -> None:
     for view in _views(a, out):
         device.device_facts(*view)
         memory.unified_facts(*view)  # knows places of device.device_facts better
@@ -367,7 +364,7 @@ def _of_kernels(a: Analysis, out: FactWriter, waits: Mapping[int, Array]) -> Non
 
 
 def _of_model(
-    a: Analysis, out: FactWriter, weight_bytes: int | None, decoder: Decoder | None, acceptance: float | None
+    a: Profiled, out: FactWriter, weight_bytes: int | None, decoder: Decoder | None, acceptance: float | None
 ) -> None:
     for view in _views(a, out):
         own, number, put = view
@@ -382,7 +379,7 @@ def _of_model(
         phases.product_facts(*view, decoder)
 
 
-def _evidence(a: Analysis, out: FactWriter) -> None:
+def _evidence(a: Profiled, out: FactWriter) -> None:
     for view in _views(a, out):
         evidence(*view)
         provenance.call_site_tables(*view)

@@ -11,7 +11,7 @@ import numpy as np
 
 from advisor.facts import limits
 from advisor.facts.writer import FactWriter
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.collectives import (
     POINT_TO_POINT,
     Collectives,
@@ -93,7 +93,7 @@ def transfer_facts(
     return {"comm.exposed_transfer_ratio": max(exposed_ratio * (1.0 - waiting), 0.0), **numbers}
 
 
-def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array | None = None) -> None:
+def communication_facts(a: Budgeted, device: int, out: FactWriter, waits: Array | None = None) -> None:
     """Without collectives among the recorded kernels, communication takes 0 of the time. `waits` has a
     time for each collective, negative if unknown."""
     if not a.trace.has("kernels"):
@@ -141,7 +141,7 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
     out.places("communication", [Interval(lo, hi, None, None, found.kinds[k]) for lo, hi, k in longest])
 
 
-def _exchange_facts(a: Analysis, device: int, found: Collectives, waits: Array) -> dict[str, Value | None]:
+def _exchange_facts(a: Budgeted, device: int, found: Collectives, waits: Array) -> dict[str, Value | None]:
     """Of the exchanges of tokens with experts, without which there are none; and what else one process sends
     to another."""
     exchanges = find_exchanges(a, device, found)
@@ -161,7 +161,7 @@ def _exchange_facts(a: Analysis, device: int, found: Collectives, waits: Array) 
     }
 
 
-def rank_facts(a: Analysis, out: FactWriter) -> None:
+def rank_facts(a: Budgeted, out: FactWriter) -> None:
     """What one capture records about its job; the rest needs all ranks."""
     size = a.trace.capture.world_size
     out.put("ranks.count", 1)
@@ -177,7 +177,7 @@ def rank_facts(a: Analysis, out: FactWriter) -> None:
 # --- network cards while collectives run ----------------------------------------------------------
 
 
-def network_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def network_facts(a: Budgeted, device: int, out: FactWriter) -> None:
     """Without samples of network cards no fact is written."""
     if not a.trace.has("network"):
         return
@@ -201,7 +201,7 @@ def network_facts(a: Analysis, device: int, out: FactWriter) -> None:
 # --- GPUs of one process that take turns ----------------------------------------------------------
 
 
-def turn_facts(a: Analysis, out: FactWriter) -> None:
+def turn_facts(a: Budgeted, out: FactWriter) -> None:
     found = find_turns(a)
     if found is None:
         return

@@ -10,11 +10,14 @@ from advisor.facts import limits
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import gpu_of
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import DeviceBudget
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.callsites import small_uploads
 from advisor.metrics.intervals import subtract, union
+from advisor.metrics.loaded import Loaded
 from advisor.metrics.operations import Kind
+from advisor.metrics.profiled import Profiled
+from advisor.metrics.recording import Recording
 from advisor.model.arrays import Array, among, begins_run, pairs, rows_at
 from advisor.model.facts import Interval, Row
 from advisor.sources.schema import (
@@ -34,19 +37,19 @@ _MEMORY_NAMES = {PAGEABLE: "pageable", PINNED: "pinned"}
 
 
 @predicate
-def host_memory(a: Analysis) -> bool:
+def host_memory(a: Budgeted) -> bool:
     return _memory_known(a, a.main_device)
 
 
 @predicate
-def known_link(a: Analysis) -> bool:
+def known_link(a: Recording) -> bool:
     return practical_rate(a, a.main_device) is not None
 
 
 class _Copies(NamedTuple):
     """The copies of one device in the window: size (bytes), direction, memory of the host, time (ns)."""
 
-    a: Analysis
+    a: Profiled
     budget: DeviceBudget
     size: Array
     kind: Array
@@ -83,7 +86,7 @@ class _Copies(NamedTuple):
         }
 
 
-def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def copy_facts(a: Profiled, device: int, out: FactWriter) -> None:
     """Without a copies table the capture recorded none: a tracer of CUDA records all copies, so
     shares are zero wherever the kernel table proves that CUDA was traced."""
     budget = a.budgets[device]
@@ -131,7 +134,7 @@ def _over(copied: int, compute: int) -> float | None:
     return copied / compute if copied > compute > 0 else None
 
 
-def memset_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def memset_facts(a: Budgeted, device: int, out: FactWriter) -> None:
     """Memory that the device sets to a value while it does nothing else."""
     budget, ops, at = a.budgets[device], a.ops, a.device_ops(device)
     fills = at[ops.kind[at] == Kind.MEMSET]
@@ -179,7 +182,7 @@ def _classes(out: FactWriter, rows: list[Row]) -> None:
     out.table("copies.classes", [[r[name] for name in shown] for r in rows])
 
 
-def _small(a: Analysis, device: int, out: FactWriter) -> int:
+def _small(a: Budgeted, device: int, out: FactWriter) -> int:
     """How long (ns) no kernel runs while small copies to the device follow each other."""
     at, run = small_uploads(a, device)
     if not len(at):
@@ -193,7 +196,7 @@ def _small(a: Analysis, device: int, out: FactWriter) -> int:
     return a.budgets[device].without_kernels(union(begin, end))
 
 
-def _memory_known(a: Analysis, device: int) -> bool:
+def _memory_known(a: Budgeted, device: int) -> bool:
     """False if the kind of host memory is not recorded for most of the copy time."""
     at = a.device_copies(device)
     _, kind, host_side = copied(a, at)
@@ -203,20 +206,20 @@ def _memory_known(a: Analysis, device: int) -> bool:
     return 2 * int(length[unknown].sum()) <= int(length[crosses].sum())
 
 
-def copied(a: Analysis, at: Array) -> tuple[Array, Array, Array]:
+def copied(a: Loaded, at: Array) -> tuple[Array, Array, Array]:
     """Bytes and direction of these copies (positions in `ops`), and the kind of memory on the host's side."""
     columns = a.trace.columns("copies", ("bytes", "kind", "src_memory", "dst_memory"))
     size, kind, source, target = (values[a.ops.row[at]] for values in columns.values())
     return size, kind, np.where(kind == HTOD, source, target)
 
 
-def practical_rate(a: Analysis, device: int) -> float | None:
+def practical_rate(a: Loaded, device: int) -> float | None:
     """The rate of large pinned copies on this device's link, bytes/s."""
     about = gpu_of(a.device(device))
     return about.htod_bytes_per_s if about is not None else None
 
 
-def _places(a: Analysis, out: FactWriter, at: Array, kind: Array) -> None:
+def _places(a: Loaded, out: FactWriter, at: Array, kind: Array) -> None:
     """The longest copies of each direction, as places on the timeline."""
     length = a.ops.length[at]
     others = (kind != HTOD) & (kind != DTOH)

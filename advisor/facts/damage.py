@@ -14,12 +14,17 @@ from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import capture_knowledge
 from advisor.knowledge.kernel_names import search
 from advisor.knowledge.shapes import Refusal
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.budgeted import Budgeted
+from advisor.metrics.damage import uneven_share
 from advisor.metrics.graph_nodes import uneven_nodes
+from advisor.metrics.integrity import find_invalid
 from advisor.metrics.intervals import EMPTY, joined, union
+from advisor.metrics.loaded import Loaded
 from advisor.metrics.operations import GOOD_RESULTS, Kind
-from advisor.metrics.phases import uneven_share
+from advisor.metrics.profiled import Profiled
+from advisor.metrics.recording import Recording
 from advisor.metrics.startup import work_span
+from advisor.metrics.stepped import Stepped
 from advisor.metrics.window import OutsideWork, outside_work
 from advisor.metrics.workload import ran_on
 from advisor.model.arrays import Array, among, distinct, where
@@ -85,16 +90,16 @@ _NOUNS = {
 
 
 @predicate
-def named_steps(a: Analysis) -> bool:
+def named_steps(a: Stepped) -> bool:
     return a.damage.step_ranges > 0
 
 
 @predicate
-def no_gpu_work(a: Analysis) -> bool:
+def no_gpu_work(a: Loaded) -> bool:
     return not len(a.ops)
 
 
-def damage_facts(a: Analysis, out: FactWriter, rows: int) -> None:
+def damage_facts(a: Budgeted, out: FactWriter, rows: int) -> None:
     """Losses of a capture with this many `rows` of events, and what shows them."""
     texts = a.trace.texts(a.trace.columns("diagnostics", ("text_id",))["text_id"].tolist())
     signs = [*_stretches(a, out), *_launches(a, out), *_left_out(a, out), *_reported(out, texts, rows)]
@@ -120,7 +125,7 @@ def damage_facts(a: Analysis, out: FactWriter, rows: int) -> None:
         out |= {"capture.ran_on": processor, "capture.ran_on_signs": shown_by}
 
 
-def node_time_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def node_time_facts(a: Budgeted, device: int, out: FactWriter) -> None:
     """Only ROCm was seen to give nodes of graphs times that are not theirs; of other GPUs none count."""
     if not a.trace.has("kernels") or not len(a.device_kernels(device)):
         return
@@ -136,7 +141,7 @@ def _refusals(texts: Sequence[str]) -> list[Refusal]:
     return [r for i, r in enumerate(named) if r not in named[:i]]
 
 
-def _stretches(a: Analysis, out: FactWriter) -> list[Sign]:
+def _stretches(a: Stepped, out: FactWriter) -> list[Sign]:
     """Jumps of the correlation ids, and step ranges that lost their calls."""
     damage = a.damage
     if a.startup.capture_length:
@@ -152,7 +157,7 @@ def _stretches(a: Analysis, out: FactWriter) -> list[Sign]:
     return [(text, float(number)) for number, text in signs if number]
 
 
-def _launches(a: Analysis, out: FactWriter) -> list[Sign]:
+def _launches(a: Budgeted, out: FactWriter) -> list[Sign]:
     """Launches whose work is missing."""
     kernels, runs = a.trace.rows("kernels"), a.trace.rows("graph_runs")
     lasts = a.ops.end - a.ops.start
@@ -186,7 +191,7 @@ def _launches(a: Analysis, out: FactWriter) -> list[Sign]:
     return [(f"{lost:,} of {of:,} {text}", float(lost)) for lost, of, text in signs if lost]
 
 
-def _idle_around(a: Analysis, calls: Array) -> float:
+def _idle_around(a: Budgeted, calls: Array) -> float:
     """The largest share of a device's window in gaps between two operations that were issued one before and
     one after one of these calls (rows, ascending)."""
     begun = a.trace.columns("api_calls", ("start",))["start"]
@@ -201,19 +206,19 @@ def _idle_around(a: Analysis, calls: Array) -> float:
     return max(shares)
 
 
-def hidden_graph_ratio(a: Analysis) -> float:
+def hidden_graph_ratio(a: Loaded) -> float:
     """Share of the graph launches that left neither kernels nor a run as a whole; 0 if unknown."""
     hidden = a.losses.rowless_graphs / max(a.losses.graph_launches, 1)
     return hidden if hidden and a.trace.has("api_calls") and _linked(a) else 0.0
 
 
-def _linked(a: Analysis) -> bool:
+def _linked(a: Loaded) -> bool:
     """Whether both sides hold correlation ids; without them losses cannot be counted."""
     sides = [a.trace.columns(t, ("correlation",))["correlation"] for t in ("api_calls", "kernels")]
     return all(not len(side) or bool((side != MISSING).any()) for side in sides)
 
 
-def _left_out(a: Analysis, out: FactWriter) -> list[Sign]:
+def _left_out(a: Recording, out: FactWriter) -> list[Sign]:
     """The missing part of a trace that holds only some of its events."""
     found = a.thinned
     kernels = uneven_share(a.trace, a.ops, a.op_name, a.steps.op_step)
@@ -241,7 +246,7 @@ def _reported(out: FactWriter, texts: list[str], rows: int) -> list[Sign]:
     return [(f"the tool says: {t[:100]}", 1.0) for t in losses[:5]]
 
 
-def error_facts(a: Analysis, out: FactWriter) -> None:
+def error_facts(a: Loaded, out: FactWriter) -> None:
     """Calls that returned an error; the most frequent error that is more than an answer, the first of
     several."""
     if not a.trace.has("api_calls"):
@@ -278,9 +283,9 @@ def error_facts(a: Analysis, out: FactWriter) -> None:
 # --- rows that cannot be true ---------------------------------------------------------------------
 
 
-def integrity_facts(a: Analysis, out: FactWriter) -> None:
+def integrity_facts(a: Profiled, out: FactWriter) -> None:
     """Counts by invariant, and all of them in words; the trace's ledger takes note of them."""
-    invalid = a.invalid
+    invalid = find_invalid(a.trace, a.ops)
     causes = [f"{view} is a view, not a table" for view in invalid.views]
     rows = list[list[Value | None]]()
     for (check, table), count in invalid.counts.items():
@@ -302,7 +307,7 @@ def integrity_facts(a: Analysis, out: FactWriter) -> None:
 # --- how much GPU work the window holds, and how much lies outside it -----------------------------
 
 
-def window_facts(a: Analysis, out: FactWriter) -> None:
+def window_facts(a: Budgeted, out: FactWriter) -> None:
     """Work inside and outside the windows of all devices; nothing where none was recorded."""
     if not len(a.ops):
         return
@@ -335,7 +340,7 @@ def window_facts(a: Analysis, out: FactWriter) -> None:
     out.table("capture.outside_work", rows)
 
 
-def _outside(own: Analysis) -> OutsideWork:
+def _outside(own: Stepped) -> OutsideWork:
     """Work of one device outside its window."""
     ops, mine, late = own.ops, own.ops.device == own.main_device, EMPTY
     if own.trace.has("api_calls"):
@@ -348,7 +353,7 @@ def _outside(own: Analysis) -> OutsideWork:
     return outside_work(work, late, own.window, own.steps, own.startup)
 
 
-def _whole(a: Analysis, by_device: list[OutsideWork]) -> str | None:
+def _whole(a: Budgeted, by_device: list[OutsideWork]) -> str | None:
     """The argument of ``--window`` that includes all GPU work except start-up."""
     outside = joined(*(spans for found in by_device for spans in found.places.values()))
     if not len(outside):

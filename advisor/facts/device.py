@@ -12,8 +12,8 @@ from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
 from advisor.knowledge.kernel_names import function_name
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import LAUNCHING, PARTS, DeviceBudget, empty_queue_share, replay_gaps
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.intervals import union_by
 from advisor.metrics.kernels import (
     ATTENTION,
@@ -27,12 +27,16 @@ from advisor.metrics.kernels import (
     weight_bits,
 )
 from advisor.metrics.layers import is_layout_change
+from advisor.metrics.loaded import Loaded
 from advisor.metrics.matmuls import own_products
 from advisor.metrics.operations import Kind
 from advisor.metrics.passes import narrow_ns
-from advisor.metrics.phases import pause_ns, step_times
 from advisor.metrics.preparation import preparing
+from advisor.metrics.profiled import Profiled
+from advisor.metrics.recording import Recording
 from advisor.metrics.sharing import processes_wait_ns, slowed_beside
+from advisor.metrics.step_times import pause_ns, step_times
+from advisor.metrics.stepped import Stepped, on_device
 from advisor.metrics.waited import calls_by
 from advisor.model.arrays import Array, lengths, median_of, nearest_rank, picked
 from advisor.model.facts import Interval
@@ -48,12 +52,12 @@ _OWNED = ("profiler", "startup", "gc", "gil", "os", "sync", "alloc", "copy_call"
 
 
 @predicate
-def known_launch_calls(a: Analysis) -> bool:
+def known_launch_calls(a: Budgeted) -> bool:
     return bool((a.ops.api[a.device_kernels(a.main_device)] >= 0).any())
 
 
 @predicate
-def sm_count(a: Analysis) -> bool:
+def sm_count(a: Recording) -> bool:
     return bool(a.device(a.main_device).sm_count)
 
 
@@ -77,7 +81,7 @@ FAMILY_SHARES: dict[str, Callable[[KernelFamily], bool]] = {
 }
 
 
-def device_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def device_facts(a: Profiled, device: int, out: FactWriter) -> None:
     budget = a.budgets[device]
     window = budget.window.nonzero_length
     waiting = budget.idle_ns - sum(budget.ns[p] for p in ("graph_internal", "profiler", "startup"))
@@ -105,18 +109,18 @@ def device_facts(a: Analysis, device: int, out: FactWriter) -> None:
 _NAMED = 3
 
 
-def _steps_of_each(a: Analysis, processes: Sequence[int]) -> str:
+def _steps_of_each(a: Stepped, processes: Sequence[int]) -> str:
     """``100 in 12 steps of 2.31 ms``, by the steps of each process."""
     out = []
     for process in processes[:_NAMED]:
-        own, found = a.of_process(process), "no steps"
+        own, found = on_device(a, a.main_device, process), "no steps"
         if own.step_count:
             found = f"{own.step_count} steps of {median_of(step_times(own)) / 1e6:.4g} ms"
         out.append(f"{process} in {found}")
     return ", ".join(out) + (f" and {len(processes) - _NAMED} more" if len(processes) > _NAMED else "")
 
 
-def _processes(a: Analysis, mine: Array, budget: DeviceBudget, out: FactWriter) -> None:
+def _processes(a: Stepped, mine: Array, budget: DeviceBudget, out: FactWriter) -> None:
     """How the processes that the operations `mine` belong to share the device."""
     own = union_by(*(picked(v, mine) for v in (a.ops.process, a.ops.start, a.ops.end)))
     out.put("launch.process_count", len(own))
@@ -138,7 +142,7 @@ def _processes(a: Analysis, mine: Array, budget: DeviceBudget, out: FactWriter) 
     }
 
 
-def _launch(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> None:
+def _launch(a: Profiled, device: int, budget: DeviceBudget, out: FactWriter) -> None:
     if not a.trace.has("api_calls"):
         return
     window, mine = budget.program_ns, a.device_ops(device)
@@ -152,7 +156,7 @@ def _launch(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> 
     ahead = sum(int(each[prepares].sum()) for part, each in budget.gap_parts.items() if part in LAUNCHING)
     parts = {part: int(each[replay].sum()) for part, each in budget.gap_parts.items()}
     code = parts["host_gap"] + parts["host_between_launches"]
-    paused = min(int(pause_ns(a, budget)), code)
+    paused = min(int(pause_ns(a.slow_steps, budget)), code)
     idle = int(budget.gaps.length[replay].sum()) - sum(parts[p] for p in _OWNED) - paused
     out |= {
         "launch.idle_ratio": budget.share(*LAUNCHING),
@@ -171,7 +175,7 @@ def _launch(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> 
     _queue(a, mine, out)
 
 
-def _queue(a: Analysis, mine: Array, out: FactWriter) -> None:
+def _queue(a: Loaded, mine: Array, out: FactWriter) -> None:
     """How long kernels (of the operations `mine`) that were launched one by one wait before they run."""
     returned = a.trace.columns("api_calls", ("end",))["end"]
     at = mine[(picked(a.ops.kind, mine) == Kind.KERNEL) & (picked(a.ops.api, mine) >= 0)]
@@ -186,7 +190,7 @@ def _queue(a: Analysis, mine: Array, out: FactWriter) -> None:
         out.put("launch.queue_over_kernel", queue.sum() / max(a.ops.length[alone].sum(), 1))
 
 
-def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> None:
+def _kernels(a: Profiled, device: int, budget: DeviceBudget, out: FactWriter) -> None:
     kernels = a.kernels(device)
     at = kernels.at
     if len(at) == 0:
@@ -246,7 +250,7 @@ def _fills_tensor_cores(kernel: KernelFamily) -> bool:
 
 
 def _heaviest_name(
-    a: Analysis, name: Array, duration: Array, wanted: Callable[[KernelFamily], bool]
+    a: Loaded, name: Array, duration: Array, wanted: Callable[[KernelFamily], bool]
 ) -> str | None:
     """The function name of the kernel of this kind that takes most time; None if there is none."""
     mine = a.names.mask(wanted)[name]
@@ -257,7 +261,7 @@ def _heaviest_name(
 
 
 def _spills(
-    a: Analysis, row: Array | slice, duration: Array, busy: float, window: float, out: FactWriter
+    a: Loaded, row: Array | slice, duration: Array, busy: float, window: float, out: FactWriter
 ) -> None:
     """Kernels that keep values in local memory, by time, where all of them say it."""
     columns = a.trace.columns("kernels", ("local_bytes", "registers"))
@@ -272,7 +276,7 @@ def _spills(
         out.put("kernel.register_limit_ratio", full / float(duration[local > 0].sum()))
 
 
-def of_older_architecture(a: Analysis, device: int) -> Array | None:
+def of_older_architecture(a: Profiled, device: int) -> Array | None:
     """The device's kernels that a newer build could replace; None if its compute capability is unknown.
     Names give the first member of a generation: sm80 kernels are the native ones of sm86 and sm89.
     Kernels at the DRAM limit have nothing to gain."""
@@ -295,7 +299,7 @@ def _has_newer_build(kernel: KernelFamily, major: int) -> bool:
     return not (major == 12 and kernel.sm >= 80 and precision in (None, "bf16", "fp16"))
 
 
-def at_dram_limit(a: Analysis, device: int) -> Array:
+def at_dram_limit(a: Profiled, device: int) -> Array:
     """The device's kernels in groups that the samples show at the DRAM limit."""
     activity = a.activity.get(device)
     if activity is None or "dram" not in activity.level:
@@ -306,7 +310,7 @@ def at_dram_limit(a: Analysis, device: int) -> Array:
     return np.array([label in limited for label in labels], bool).take(group)
 
 
-def _grids(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> None:
+def _grids(a: Profiled, device: int, budget: DeviceBudget, out: FactWriter) -> None:
     """Some tracers do not record launch shapes: an unknown grid is not small."""
     kernels, sms = a.kernels(device), a.device(device).sm_count
     blocks = kernels.blocks
@@ -353,7 +357,7 @@ def _grids(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> N
 _BLOCK = 1 << 10
 
 
-def _places(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> None:
+def _places(a: Loaded, device: int, budget: DeviceBudget, out: FactWriter) -> None:
     """The largest gaps of each idle part, and the longest copies, as places on the timeline."""
     gaps, ops = budget.gaps, a.ops
     mine = np.flatnonzero(ops.device == device)

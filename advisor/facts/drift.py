@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from advisor.facts.writer import FactWriter
 from advisor.metrics import limits as metric_limits
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.pace import find_drift, find_slow_steps
+from advisor.metrics.profiled import Profiled
 
 
-def drift_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def drift_facts(a: Profiled, device: int, out: FactWriter) -> None:
     if not a.trace.has("kernels"):
         return
     if device == a.main_device and (slow := find_slow_steps(a)) is not None:

@@ -11,14 +11,26 @@ from advisor.facts import limits
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.metrics import limits as metric_limits
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import DeviceBudget
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.callsites import small_uploads
 from advisor.metrics.enclosed import enclosed
+from advisor.metrics.idle_threads import (
+    EVENT_CALLS,
+    SLEEP_CALLS,
+    gap_name,
+    os_calls,
+    os_kinds,
+    os_time,
+    other_gap_name,
+    polled,
+)
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, positions, subtract, union
+from advisor.metrics.loaded import Loaded
 from advisor.metrics.operations import Kind, calls_named
 from advisor.metrics.other_calls import graph_builds
-from advisor.metrics.phases import (
+from advisor.metrics.profiled import Profiled
+from advisor.metrics.step_times import (
     held_by_prompts,
     longest_gap_of,
     once_ratio,
@@ -26,21 +38,8 @@ from advisor.metrics.phases import (
     slow_steps,
     slower_part,
 )
-from advisor.metrics.waited import (
-    EVENT_CALLS,
-    SLEEP_CALLS,
-    calls_by,
-    exchanges,
-    gap_name,
-    issuers,
-    loop_thread,
-    os_calls,
-    os_kinds,
-    os_time,
-    other_gap_name,
-    polled,
-    ticked,
-)
+from advisor.metrics.stepped import Stepped
+from advisor.metrics.waited import calls_by, exchanges, issuers, loop_thread, ticked
 from advisor.model.arrays import Array, distinct, median_of, merged, nearest_rank
 from advisor.model.facts import Scope, Value
 from advisor.model.parts import PARTS
@@ -61,17 +60,17 @@ _REFILL = ("sync", "copy_call", "launch_call", "graph_launch_call", "launch_late
 
 
 @predicate
-def preparation(a: Analysis) -> bool:
+def preparation(a: Loaded) -> bool:
     return not {"preparation", "data_loading"}.isdisjoint(a.roles.values())
 
 
 @predicate
-def host_gaps(a: Analysis) -> bool:
+def host_gaps(a: Budgeted) -> bool:
     return a.budgets[a.main_device].share("host_gap") > 0
 
 
 def host_facts(
-    a: Analysis, device: int, out: FactWriter, of_host: float | None = None, waited: float | None = None
+    a: Profiled, device: int, out: FactWriter, of_host: float | None = None, waited: float | None = None
 ) -> None:
     """`of_host`: the share of the step in which the GPU waits for its own host, if it is a stage of a
     pipeline of which that is known; `waited` as of `waited_outliers`, if the ranks are in this capture."""
@@ -112,9 +111,9 @@ def waited_outliers(value: Callable[[str], Value | None], waited: float) -> dict
     return {"host.step_outlier_time_ratio": max(lost - waited, 0.0)}
 
 
-def _gaps(a: Analysis, loop: int, budget: DeviceBudget, out: FactWriter) -> None:
+def _gaps(a: Profiled, loop: int, budget: DeviceBudget, out: FactWriter) -> None:
     """Idle time in which the thread of the loop is in no call."""
-    gap, length, lost = budget.gap_parts["host_gap"], budget.program_ns, pause_ns(a, budget)
+    gap, length, lost = budget.gap_parts["host_gap"], budget.program_ns, pause_ns(a.slow_steps, budget)
     at, whole = np.flatnonzero(gap), int(gap.sum())
     idle = Spans(budget.gaps.start[at], budget.gaps.end[at])
     # A slow first launch in such a gap is start-up: the range around it does not explain the rest.
@@ -148,7 +147,7 @@ def _gaps(a: Analysis, loop: int, budget: DeviceBudget, out: FactWriter) -> None
         out.put("host.gap_other_range", other.text)
 
 
-def _sync(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> None:
+def _sync(a: Budgeted, feeder: int, budget: DeviceBudget, out: FactWriter) -> None:
     calls = a.trace.columns("api_calls", ("start", "end", "name_id"))
     window, host = budget.program_ns, max(a.host_window[1] - a.host_window[0], 1)
     gaps = budget.gaps
@@ -187,9 +186,7 @@ def _sync(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> No
     out |= a.rates(budget.device, counts)
 
 
-def _refilled(
-    a: Analysis, budget: DeviceBudget, back: Array, readback: Array, held: Array
-) -> dict[str, float]:
+def _refilled(a: Loaded, budget: DeviceBudget, back: Array, readback: Array, held: Array) -> dict[str, float]:
     """Idle time from waits until the queue is filled again, as shares of the window: after any wait; after
     waits for the whole device, which return at `back` (sorted); and after small copies to the host. After
     copies whose own call blocks (`held`) all idle time counts, after others of `readback` that of waits."""
@@ -207,7 +204,7 @@ def _refilled(
     }
 
 
-def _until_next(a: Analysis, feeder: int, rows: Array) -> Spans:
+def _until_next(a: Loaded, feeder: int, rows: Array) -> Spans:
     """Each of these calls up to the next one of the thread if that follows soon enough to be its refill,
     else the call alone."""
     calls = a.threads.of(feeder)
@@ -220,7 +217,7 @@ def _until_next(a: Analysis, feeder: int, rows: Array) -> Spans:
     )
 
 
-def _readbacks(a: Analysis, feeder: int) -> tuple[Array, Array, Array]:
+def _readbacks(a: Stepped, feeder: int) -> tuple[Array, Array, Array]:
     """Operations that are small DtoH copies with a wait right after, those among them whose own call blocks
     the host (not Async, or to pageable memory), and rows of api_calls that copy while the host is blocked."""
     at = np.flatnonzero(a.in_window & (a.ops.kind == Kind.COPY) & (a.ops.api >= 0))
@@ -242,13 +239,13 @@ def _readbacks(a: Analysis, feeder: int) -> tuple[Array, Array, Array]:
     return at[small & (followed | blocks)], at[small & blocks], distinct(api[blocks])
 
 
-def _synchronous(a: Analysis, feeder: int, *kinds: Call) -> Array:
+def _synchronous(a: Stepped, feeder: int, *kinds: Call) -> Array:
     """Those of these calls that are not asynchronous by name."""
     rows = calls_by(a, feeder, *kinds)
     return np.asarray(rows[~calls_named(a.trace, rows, _ASYNC)])
 
 
-def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> None:
+def _alloc(a: Budgeted, feeder: int, budget: DeviceBudget, out: FactWriter) -> None:
     calls = a.trace.columns("api_calls", ("start", "end"))
     rows = calls_by(a, issuers(a, feeder, budget.device), Call.ALLOC, Call.FREE)
     length = calls["end"][rows] - calls["start"][rows]
@@ -271,7 +268,7 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> N
     }
 
 
-def _graphs_built(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> None:
+def _graphs_built(a: Stepped, feeder: int, budget: DeviceBudget, out: FactWriter) -> None:
     built = graph_builds(a, feeder)
     idle = budget.idle_inside(built.spans)
     if a.step_count:
@@ -280,9 +277,7 @@ def _graphs_built(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWrite
     out.put("graph.build_of_idle_ratio", idle / max(budget.idle_ns, 1))
 
 
-def _waiting(
-    a: Analysis, feeder: int | None, loop: int | None, budget: DeviceBudget, out: FactWriter
-) -> None:
+def _waiting(a: Stepped, feeder: int | None, loop: int | None, budget: DeviceBudget, out: FactWriter) -> None:
     length = budget.program_ns
     gc, gil = (EMPTY if feeder is None else of.get(feeder, EMPTY) for of in (a.states.gc, a.states.gil))
     if a.states.gc:
@@ -311,7 +306,7 @@ def _waiting(
     _scheduler(a, loop, out)
 
 
-def _scheduler(a: Analysis, loop: int | None, out: FactWriter) -> None:
+def _scheduler(a: Stepped, loop: int | None, out: FactWriter) -> None:
     """How much of the preparation is the scheduler of an engine."""
     chosen = [i for i, role in a.roles.items() if role == "preparation"]
     if not a.step_count or not chosen:
@@ -332,13 +327,13 @@ def _covered(spans: Coverage, lo: int, hi: int) -> int:
     return int(spans.within(np.array([lo]), np.array([hi]))[0])
 
 
-def _os_calls(a: Analysis, thread: int, loop: int, budget: DeviceBudget, out: FactWriter) -> None:
+def _os_calls(a: Stepped, thread: int, loop: int, budget: DeviceBudget, out: FactWriter) -> None:
     names, time = os_time(a, thread, Spans(budget.gaps.start, budget.gaps.end))
     if not (total := float(time.sum())):
         return
     waits, kinds = np.array([bool(_EVENT_WAITS.fullmatch(n)) for n in names]), os_kinds(names)
     blocked = intersect(a.states.os.get(thread, EMPTY), Spans(budget.gaps.start, budget.gaps.end))
-    inside = enclosed(a, thread, blocked)
+    inside = enclosed(a.ranges, a.repeated, thread, blocked)
     in_steps = Spans(blocked.start[inside], blocked.end[inside])
     elsewhere = time - os_time(a, thread, in_steps)[1]
     out |= {
@@ -362,7 +357,7 @@ def _os_calls(a: Analysis, thread: int, loop: int, budget: DeviceBudget, out: Fa
         out.put("host.os_loading_ratio", min(budget.idle_inside(loading) / idle, 1.0))
 
 
-def _steps(a: Analysis, budget: DeviceBudget, out: FactWriter) -> None:
+def _steps(a: Profiled, budget: DeviceBudget, out: FactWriter) -> None:
     held = held_by_prompts(a)
     if (found := slow_steps(a, held) if held.any() else a.slow_steps) is None:
         return

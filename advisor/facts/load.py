@@ -14,7 +14,7 @@ from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.layer_counts import least_layers
 from advisor.metrics import load as loads
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.loaded import Loaded
 from advisor.sources.schema import LOAD_BOTH
 
 #: Facts that a log or a scrape says as such.
@@ -33,26 +33,26 @@ _OPTIONS = (
 
 
 @predicate
-def log_says(a: Analysis, column: str) -> bool:
+def log_says(a: Loaded, column: str) -> bool:
     return a.trace.has("load") and bool((~np.isnan(a.trace.columns("load", (column,))[column])).any())
 
 
 @predicate
-def log_has_option(a: Analysis, name: str) -> bool:
+def log_has_option(a: Loaded, name: str) -> bool:
     return name in a.trace.capture.options
 
 
-def is_load_alone(a: Analysis) -> bool:
+def is_load_alone(a: Loaded) -> bool:
     """True for a server's log or metrics without a capture of its GPU."""
     return a.trace.has("load") and not len(a.ops) and not a.trace.has("api_calls")
 
 
-def serves_language_model(a: Analysis) -> bool:
+def serves_language_model(a: Loaded) -> bool:
     """True for a server's log or metrics without a capture, unless its engine serves models of any kind."""
     return is_load_alone(a) and "any_model" not in a.trace.capture.options
 
 
-def load_facts(a: Analysis, out: FactWriter) -> None:
+def load_facts(a: Loaded, out: FactWriter) -> None:
     out.put("load.logged", a.trace.has("load"))
     if not a.trace.has("load"):
         return

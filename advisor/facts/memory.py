@@ -11,9 +11,13 @@ from advisor.facts import limits
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.engine_signs import engines
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.intervals import intersect, union
+from advisor.metrics.loaded import Loaded
 from advisor.metrics.origins import find_origins
+from advisor.metrics.profiled import Profiled
+from advisor.metrics.recording import Recording
+from advisor.metrics.stepped import Stepped
 from advisor.metrics.waited import calls_by, issuers
 from advisor.metrics.workload import NO_KERNELS, UNKNOWN
 from advisor.model.arrays import Array, among, median_of, pairs, rows_at
@@ -50,26 +54,26 @@ _NOT_ON_DEVICE = (PAGEABLE, PINNED, MANAGED, MANAGED_STATIC)
 
 
 @predicate
-def migrations(a: Analysis) -> bool:
+def migrations(a: Budgeted) -> bool:
     return _recorded(a, _migrations(a, a.main_device))
 
 
 @predicate
-def memory_use(a: Analysis) -> bool:
+def memory_use(a: Budgeted) -> bool:
     return len(_sampled(a, a.main_device)) > 0 or len(_allocated(a, a.main_device)[1]) > 0
 
 
 @predicate
-def memory_size(a: Analysis) -> bool:
+def memory_size(a: Recording) -> bool:
     return bool(a.device(a.main_device).memory_bytes)
 
 
 @predicate
-def results_of_calls(a: Analysis) -> bool:
+def results_of_calls(a: Loaded) -> bool:
     return bool((a.trace.columns("api_calls", ("result",))["result"] != MISSING).any())
 
 
-def unified_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def unified_facts(a: Budgeted, device: int, out: FactWriter) -> None:
     """Nothing is written for a profiler that recorded no migration, unless it always records them."""
     budget = a.budgets[device]
     at = _migrations(a, device)
@@ -112,14 +116,14 @@ def unified_facts(a: Analysis, device: int, out: FactWriter) -> None:
     out.table("unified.migrations", sorted(rows, key=lambda r: -r[4]))
 
 
-def _migrations(a: Analysis, device: int) -> Array:
+def _migrations(a: Budgeted, device: int) -> Array:
     """Positions in `ops` of the device's migrations in the window."""
     at = a.device_copies(device)
     kind = a.trace.columns("copies", ("kind",))["kind"]
     return np.asarray(at[among(kind[a.ops.row[at]], MIGRATIONS)])
 
 
-def _recorded(a: Analysis, migrations: Array) -> bool:
+def _recorded(a: Loaded, migrations: Array) -> bool:
     return len(migrations) > 0 or a.trace.capture.recorder.migrations
 
 
@@ -139,11 +143,12 @@ def _again(start: Array, kind: Array, address: Array) -> Array:
 # --- the memory of a device: how full it is, and whether its use grows ----------------------------
 
 
-def memory_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def memory_facts(a: Profiled, device: int, out: FactWriter) -> None:
     """Sampled use of the device memory, and what the recorded allocations hold of it: those of the other
     recording where this one has none."""
     size = a.device(device).memory_bytes
-    there, own, other = a, device, a.other
+    there: Budgeted = a
+    own, other = device, a.other
     if other is not None and not a.trace.has("allocations") and other.trace.has("allocations"):
         there, own = other, device if device in other.devices else other.main_device
     used, (time, level) = _sampled(a, device), _allocated(there, own)
@@ -170,7 +175,7 @@ def memory_facts(a: Analysis, device: int, out: FactWriter) -> None:
                 out.put("memory.full_in_ns", max(size - peak, 0.0) / grown * between)
 
 
-def reservation_facts(a: Analysis, engine: str | None, out: FactWriter) -> None:
+def reservation_facts(a: Stepped, engine: str | None, out: FactWriter) -> None:
     """Whether the serving engine takes its memory when it starts. A program of another kind is none; whether
     one runs on top of a library is left open."""
     if engine is None or any(data.base == engine for data in engines().values()):
@@ -180,7 +185,7 @@ def reservation_facts(a: Analysis, engine: str | None, out: FactWriter) -> None:
         out.put("memory.reserved_at_start", engines()[engine].reserves_memory)
 
 
-def _allocation_places(a: Analysis, device: int, out: FactWriter) -> None:
+def _allocation_places(a: Budgeted, device: int, out: FactWriter) -> None:
     """The code that was running when an allocator took memory from the device, as PyTorch records it: the
     events do not name their thread, so it is that of the launches."""
     thread = a.feeder(device)
@@ -199,14 +204,14 @@ def _allocation_places(a: Analysis, device: int, out: FactWriter) -> None:
     out.table("memory.places", sorted(rows, key=lambda r: -r[2])[:_ROWS])
 
 
-def _sampled(a: Analysis, device: int) -> Array:
+def _sampled(a: Budgeted, device: int) -> Array:
     """Sampled use of the device memory, bytes; empty if it is not recorded."""
     rows = a.trace.columns("samples", ("device", "memory_used_bytes"))
     used = rows["memory_used_bytes"][rows["device"] == device]
     return np.asarray(used[~np.isnan(used)])
 
 
-def _allocated(a: Analysis, device: int) -> tuple[Array, Array]:
+def _allocated(a: Budgeted, device: int) -> tuple[Array, Array]:
     """Times of the events of device memory, ns, and the bytes held after each, from 0 on."""
     events = a.trace.columns("allocations", ("time", "device", "bytes", "kind", "memory"))
     mine = (events["device"] == device) & ~np.isin(events["memory"], _NOT_ON_DEVICE)
@@ -215,7 +220,7 @@ def _allocated(a: Analysis, device: int) -> tuple[Array, Array]:
     return events["time"][mine][order], np.cumsum(change)
 
 
-def _tensors_ratio(a: Analysis, device: int) -> float | None:
+def _tensors_ratio(a: Budgeted, device: int) -> float | None:
     """The tensors' share of the allocator's memory when it last took more; None if unknown."""
     rows = a.trace.columns("allocations", ("time", "device", "bytes", "kind", "tensors"))
     mine = rows["device"] == device
@@ -226,7 +231,7 @@ def _tensors_ratio(a: Analysis, device: int) -> float | None:
     return float(min(tensors[grown[-1]] / held[grown[-1]], 1.0)) if len(grown) else None
 
 
-def _quarters(a: Analysis, time: Array, level: Array) -> tuple[float, float, float]:
+def _quarters(a: Budgeted, time: Array, level: Array) -> tuple[float, float, float]:
     """Bytes held in the first and in the last quarter of the steps, and ns between the two."""
     # The host allocates while it issues a step, which may be long before the device runs it.
     ends = a.steps.host_end[a.window_steps]
@@ -238,7 +243,7 @@ def _quarters(a: Analysis, time: Array, level: Array) -> tuple[float, float, flo
     return median_of(levels[first]), median_of(levels[last]), between
 
 
-def retry_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def retry_facts(a: Budgeted, device: int, out: FactWriter) -> None:
     """Allocations that fail until memory was freed."""
     feeder, columns = a.feeder(device), ("start", "thread", "call", "result")
     calls = a.trace.columns("api_calls", columns)

@@ -19,7 +19,11 @@ from advisor.model.facts import FactBase, Scope
 from advisor.sources.schema import MISSING, TABLES
 
 if TYPE_CHECKING:
-    from advisor.metrics.analysis import Analysis
+    from advisor.metrics.budgeted import Budgeted
+    from advisor.metrics.loaded import Loaded
+    from advisor.metrics.profiled import Profiled
+    from advisor.metrics.recording import Recording
+    from advisor.metrics.stepped import Stepped
 
 CUDA = "--trace=cuda,nvtx"
 GIL = "--trace=cuda,nvtx,python-gil"
@@ -35,7 +39,7 @@ LOSSLESS = "a capture that loses no kernels"
 SUMMED = "the capture that was summed up (advisor REPORT.sqlite)"
 
 
-#: By name, what looks in the analysis of one device for something that facts need (see `Need`).
+#: By name, what looks in a capture, seen from one device, for something that facts need (see `Need`).
 PREDICATES: dict[str, Callable[..., bool]] = {}
 
 _Predicate = TypeVar("_Predicate", bound=Callable[..., bool])
@@ -48,52 +52,52 @@ def predicate(look: _Predicate) -> _Predicate:
 
 
 @predicate
-def steps(a: Analysis) -> bool:
+def steps(a: Stepped) -> bool:
     return a.step_count > 0
 
 
 @predicate
-def no_steps(a: Analysis) -> bool:
+def no_steps(a: Stepped) -> bool:
     return not a.step_count
 
 
 @predicate
-def feeder(a: Analysis) -> bool:
+def feeder(a: Budgeted) -> bool:
     return a.feeder(a.main_device) is not None
 
 
 @predicate
-def kernels(a: Analysis) -> bool:
+def kernels(a: Budgeted) -> bool:
     return len(a.device_kernels(a.main_device)) > 0
 
 
 @predicate
-def kernels_for_a_rate(a: Analysis) -> bool:
+def kernels_for_a_rate(a: Budgeted) -> bool:
     return len(a.device_kernels(a.main_device)) >= metric_limits.host.RATE_KERNELS
 
 
 @predicate
-def peak_bandwidth(a: Analysis) -> bool:
+def peak_bandwidth(a: Recording) -> bool:
     return dram_peak(a.device(a.main_device)) is not None
 
 
 @predicate
-def capability(a: Analysis) -> bool:
+def capability(a: Recording) -> bool:
     return bool(a.device(a.main_device).compute_capability)
 
 
 @predicate
-def collectives(a: Analysis) -> bool:
+def collectives(a: Budgeted) -> bool:
     return bool(a.communication[a.device_ops(a.main_device)].any())
 
 
 @predicate
-def samples(a: Analysis) -> bool:
+def samples(a: Profiled) -> bool:
     return a.samples(a.main_device) is not None
 
 
 @predicate
-def launch_shapes(a: Analysis) -> bool:
+def launch_shapes(a: Budgeted) -> bool:
     return a.trace.has("kernels") and bool(
         (
             a.trace.columns("kernels", ("blocks",))["blocks"][a.ops.row[a.device_kernels(a.main_device)]] > 0
@@ -102,7 +106,7 @@ def launch_shapes(a: Analysis) -> bool:
 
 
 @predicate
-def steps_at_least(a: Analysis, least: int) -> bool:
+def steps_at_least(a: Stepped, least: int) -> bool:
     return a.step_count >= least
 
 
@@ -126,9 +130,11 @@ _NOTHING = "the window holds nothing of the kind"
 
 #: True for a column of a table without a value in any row.
 Empty = Callable[[str, str], bool]
+#: Whether something that facts need is there.
+Met = Callable[[Need, "Profiled"], bool]
 
 
-def explain_missing(a: Analysis, base: FactBase, catalogue: Mapping[str, FactSpec]) -> None:
+def explain_missing(a: Profiled, base: FactBase, catalogue: Mapping[str, FactSpec]) -> None:
     """Record why each catalogue entry without a value has none, in all scopes or in some."""
 
     @cache
@@ -136,6 +142,7 @@ def explain_missing(a: Analysis, base: FactBase, catalogue: Mapping[str, FactSpe
         values = a.trace.columns(table, (column,))[column]
         return not np.any(~np.isnan(values) if values.dtype.kind == "f" else values != MISSING)
 
+    met, view = cache(is_met), cache(a.seen_from)
     present = {name for name, _ in base.facts}
     sampled = sorted({s.device for _, s in base.facts if s.device is not None})
     for name, spec in catalogue.items():
@@ -144,9 +151,9 @@ def explain_missing(a: Analysis, base: FactBase, catalogue: Mapping[str, FactSpe
             devices = a.devices or (sampled if "samples" in spec.columns else [])
             devices = devices or ([a.main_device] if "sums" in spec.columns else [])
             known = {d for d in devices if spec.level == "device" and (name, Scope(device=d)) in base.facts}
-            lacking = [a.on(d) for d in devices if d not in known]
+            lacking = [view(d) for d in devices if d not in known]
         if name not in present or spec.level != "trace":
-            base.missing[name] = reason(spec, a.trace.tables, empty, lacking)
+            base.missing[name] = reason(spec, a.trace.tables, empty, lacking, met)
 
 
 def _absent_tables(spec: FactSpec, tables: frozenset[str]) -> list[str]:
@@ -175,11 +182,12 @@ def reason(
     spec: FactSpec,
     tables: frozenset[str],
     empty: Empty | None = None,
-    lacking: Sequence[Analysis] | None = None,
+    lacking: Sequence[Profiled] | None = None,
+    met: Met | None = None,
 ) -> str:
     """Why a fact has no value in a capture that holds `tables`: the absent tables or columns, else the
     first of its needs that is not met on one of the devices without a value (`lacking`; None if they
-    cannot be examined)."""
+    cannot be examined; `met` as `is_met`, which may keep its answers)."""
     absent = _absent_tables(spec, tables)
     if "sums" in tables and (absent or (spec.columns and "sums" not in spec.columns)):
         return NOT_IN_SUMS
@@ -191,15 +199,17 @@ def reason(
     if columns:
         return f"the capture has no value of {', '.join(columns)}"
     for need in spec.needs:
-        if lacking is None or not all(_is_met(need, a) for a in lacking):
+        if lacking is None or not all((met or is_met)(need, a) for a in lacking):
             return need.lack
     return _NOTHING if tables & set(_WORK) else "no GPU work to judge"
 
 
-def _is_met(need: Need, a: Analysis) -> bool:
+def is_met(need: Need, a: Loaded) -> bool:
+    """Whether something that facts need is there."""
     if need.met is None:
         return False
-    return a.meets((PREDICATES[need.met], *(() if need.argument is None else (need.argument,))))
+    argument = () if need.argument is None else (need.argument,)
+    return bool(PREDICATES[need.met](a, *argument))
 
 
 def remedy(

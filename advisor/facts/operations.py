@@ -15,14 +15,17 @@ from advisor.facts.device import of_older_architecture
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily, kernel_families
 from advisor.metrics import limits as metric_limits
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.experts import loose_experts
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, composition, dense, distribution, shorten
 from advisor.metrics.layers import PARTS, in_norms
 from advisor.metrics.like import alone_ratio, like_calls, two_modes
+from advisor.metrics.loaded import Loaded
 from advisor.metrics.pace import trend_ratio
 from advisor.metrics.passes import DeviceKernels
-from advisor.metrics.phases import step_times
+from advisor.metrics.profiled import Profiled
+from advisor.metrics.step_times import step_times
+from advisor.metrics.stepped import Stepped
 from advisor.model.arrays import Array, among, by_number, distinct, marked, median_of, percentiles, rows_at
 from advisor.model.facts import Scope
 from advisor.sources.schema import COOPERATIVE
@@ -32,7 +35,7 @@ _SHAPES = 10
 _NAMED = 3
 
 
-def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | None = None) -> None:
+def operation_facts(a: Budgeted, device: int, out: FactWriter, waits: Array | None = None) -> None:
     """Tails are taken among similar calls: one process, kernel and launch shape, the same kernels before and
     after it, places in the step that take as long. A GEMM of one shape serves projections of different depth,
     and only its place in the sequence tells them apart. Slow calls of a group of two modes are no tail.
@@ -108,7 +111,7 @@ def _recorded_quantiles(duration: Array) -> list[float]:
     return [recorded[rank] / 1e3 for rank in ranks]
 
 
-def _lost_by_step(a: Analysis, at: Array, group: Array, lost: Array) -> Array | None:
+def _lost_by_step(a: Stepped, at: Array, group: Array, lost: Array) -> Array | None:
     """Time lost by operations (positions in `ops`), ns, by group and step of the window; None without
     steps."""
     steps = a.window_steps
@@ -122,7 +125,7 @@ def _lost_by_step(a: Analysis, at: Array, group: Array, lost: Array) -> Array | 
 # --- launch shapes that change from step to step: what keeps a step from becoming one CUDA graph ---
 
 
-def shape_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def shape_facts(a: Budgeted, device: int, out: FactWriter) -> None:
     """Share of kernel time in names whose launch shapes differ between steps of the commonest phase, and
     the table of those names."""
     if not a.trace.has("kernels") or a.step_count < 2:
@@ -167,7 +170,7 @@ def _varying(name: Array, step: Array, shape: Array, names: int) -> Array:
 # --- what a program uses already, so that no advice asks for it -----------------------------------
 
 
-def in_use_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def in_use_facts(a: Profiled, device: int, out: FactWriter) -> None:
     if not a.trace.has("kernels"):
         return
     kernels = a.kernels(device)
@@ -215,7 +218,7 @@ def _fusable(ran: Collection[str]) -> list[str]:
     return [text for text, of in known if all(map(runs, of["apart"])) and not any(map(runs, of["fused"]))]
 
 
-def _launches(a: Analysis, kernels: DeviceKernels, out: FactWriter) -> None:
+def _launches(a: Loaded, kernels: DeviceKernels, out: FactWriter) -> None:
     at, duration = kernels.at, kernels.length
     if not len(at):
         return
@@ -240,7 +243,7 @@ def _launches(a: Analysis, kernels: DeviceKernels, out: FactWriter) -> None:
 _ROWS = 30
 
 
-def layer_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def layer_facts(a: Profiled, device: int, out: FactWriter) -> None:
     found = a.layers(device) if a.trace.has("kernels") else None
     if found is None:
         return
@@ -274,7 +277,7 @@ def layer_facts(a: Analysis, device: int, out: FactWriter) -> None:
 # --- mixture-of-experts layers that no kernel of a library runs as one ----------------------------
 
 
-def expert_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def expert_facts(a: Budgeted, device: int, out: FactWriter) -> None:
     found = loose_experts(a, device)
     if found is None:
         return

@@ -19,12 +19,13 @@ from advisor.facts.device import at_dram_limit, is_skinny
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.besides import other_work
 from advisor.metrics.budget import BUSY_COLUMNS, IDLE_PARTS, LAUNCHING, PARTS
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.experts import adapter_kernels, is_adapter
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_combining, is_dequantising, is_unknown
 from advisor.metrics.layers import concatenations, full_splits
+from advisor.metrics.loaded import Loaded
 from advisor.metrics.matmuls import REDUCTION, Decoder
 from advisor.metrics.passes import (
     cache_reorders,
@@ -36,7 +37,9 @@ from advisor.metrics.passes import (
     widened_caches,
     widened_weights,
 )
-from advisor.metrics.phases import held_by_prompts, step_times
+from advisor.metrics.profiled import Profiled
+from advisor.metrics.step_times import held_by_prompts, step_times
+from advisor.metrics.stepped import Stepped
 from advisor.model.arrays import Array, by_label, distinct, marked, median_of, nearest_rank
 from advisor.model.facts import Scope
 
@@ -50,11 +53,11 @@ _WIDE = frozenset(("attention (memory-efficient)", "attention (cuDNN SDPA)"))
 
 
 @predicate
-def one_phase(a: Analysis) -> bool:
+def one_phase(a: Stepped) -> bool:
     return len(set(a.window_phases.tolist())) == 1
 
 
-def _prompt_steps(a: Analysis, phases: Array, program_times: Array, whole: int, out: FactWriter) -> None:
+def _prompt_steps(a: Budgeted, phases: Array, program_times: Array, whole: int, out: FactWriter) -> None:
     """How long the sequences of decode steps wait for steps that read prompts, besides their decodes or
     between them. `program_times` are the times of the steps, ns, without what the profiler took."""
     times = step_times(a)
@@ -88,7 +91,7 @@ def _prompt_steps(a: Analysis, phases: Array, program_times: Array, whole: int, 
     }
 
 
-def _encoders(a: Analysis, held: Array, out: FactWriter) -> None:
+def _encoders(a: Budgeted, held: Array, out: FactWriter) -> None:
     """Of the steps `held` (a mask of the window's): the part of their GPU time that was issued in a range
     of an encoder, and that range."""
     texts = [i for i, role in a.roles.items() if role == "encoder"]
@@ -104,7 +107,7 @@ def _encoders(a: Analysis, held: Array, out: FactWriter) -> None:
     out |= {"serving.stall_encoder_ratio": time / max(length.sum(), 1.0), "serving.stall_encoder": name}
 
 
-def _besides(a: Analysis, times: Array, steps: Array, whole: int, out: FactWriter) -> None:
+def _besides(a: Stepped, times: Array, steps: Array, whole: int, out: FactWriter) -> None:
     """Work that few of these `steps` (a mask) run besides all that the others do. `times` in ns."""
     found = other_work(a, a.window_steps[steps], times[steps])
     by_step = found.sum(axis=1)
@@ -124,7 +127,7 @@ def _besides(a: Analysis, times: Array, steps: Array, whole: int, out: FactWrite
     }
 
 
-def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | None = None) -> None:
+def phase_facts(a: Profiled, device: int, out: FactWriter, weight_bytes: int | None = None) -> None:
     budget = a.budgets[device]
     window = budget.program_ns
     if not a.trace.has("kernels"):
@@ -158,7 +161,7 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
             out.put("kernel.decode_attention_dram_ratio", reads)
 
 
-def _launching(a: Analysis, device: int, phases: Array, idle: Array, out: FactWriter) -> None:
+def _launching(a: Budgeted, device: int, phases: Array, idle: Array, out: FactWriter) -> None:
     """The phase whose steps hold nearly all of the idle time of launching, if others hold hardly any. `idle`
     in ns a step, `phases` and `idle` of the steps of the window."""
     names, of = np.unique(phases, return_inverse=True)
@@ -185,7 +188,7 @@ def _launching(a: Analysis, device: int, phases: Array, idle: Array, out: FactWr
         out.put("launch.idle_phase_eager_ratio", alone.sum() / len(at))
 
 
-def _kernel_shares(a: Analysis, device: int, steps: Array, weight_bytes: int | None, out: FactWriter) -> None:
+def _kernel_shares(a: Profiled, device: int, steps: Array, weight_bytes: int | None, out: FactWriter) -> None:
     """What kinds of kernels take of a phase and of the window. `steps` is a mask of those in the window."""
     kernels, window = a.kernels(device), a.budgets[device].program_ns
     mine = marked(len(a.steps) + 1, a.window_steps[steps])[kernels.step]
@@ -232,11 +235,11 @@ def _kernel_shares(a: Analysis, device: int, steps: Array, weight_bytes: int | N
     }
 
 
-def _held(a: Analysis, by_name: Array, wanted: Callable[[KernelFamily], bool]) -> float:
+def _held(a: Loaded, by_name: Array, wanted: Callable[[KernelFamily], bool]) -> float:
     return float(by_name[a.names.mask(wanted)].sum())
 
 
-def _unsplit(a: Analysis, device: int, mine: Array, attention: float, window: int) -> dict[str, float]:
+def _unsplit(a: Profiled, device: int, mine: Array, attention: float, window: int) -> dict[str, float]:
     """Attention of a phase, whose kernels are `mine` (a mask), in launches of fewer blocks than half the
     SMs that do not read at the limit of DRAM."""
     kernels, sms = a.kernels(device), a.device(device).sm_count
@@ -260,7 +263,7 @@ def _is_wide(kernel: KernelFamily) -> bool:
 # --- how fast each matrix product of a decode step reads its weights, by a model's config ---------
 
 
-def product_facts(a: Analysis, device: int, out: FactWriter, decoder: Decoder | None) -> None:
+def product_facts(a: Budgeted, device: int, out: FactWriter, decoder: Decoder | None) -> None:
     """Rates of the products of decode steps, where `decoder` says what they read."""
     if not a.step_count or not a.trace.has("kernels"):
         return
@@ -269,7 +272,7 @@ def product_facts(a: Analysis, device: int, out: FactWriter, decoder: Decoder | 
         out.put("phase.slowest_product_ratio", out.value("phase.gemm_dram_ratio"))
 
 
-def _of_decoder(a: Analysis, device: int, out: FactWriter, decoder: Decoder) -> bool:
+def _of_decoder(a: Budgeted, device: int, out: FactWriter, decoder: Decoder) -> bool:
     """Writes the rates of the products; False if the products of the steps, or their sizes, cannot be those
     of the model, or the peak is unknown."""
     decode = a.window_steps[a.window_phases == "decode"]
@@ -316,7 +319,7 @@ BY_NAME: dict[str, Callable[[KernelFamily], bool]] = {
 }
 
 
-def pass_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def pass_facts(a: Profiled, device: int, out: FactWriter) -> None:
     if not a.trace.has("kernels") or not len(a.kernels(device).at):
         return
     kernels, budget = a.kernels(device), a.budgets[device]
@@ -333,7 +336,7 @@ def pass_facts(a: Analysis, device: int, out: FactWriter) -> None:
     operands = (("weights", (widened & ~widened_cache).any()), ("keys and values", widened_cache.any()))
     adapting = adapter_kernels(a, at)
     quantising = quantised_inputs(a, *placed)
-    joining = np.isin(at, concatenations(a, device))
+    joining = np.isin(at, concatenations(a.names, kernels, a.layers(device)))
     combining, attention = (
         a.names.mask(wanted)[name] for wanted in (is_combining, lambda k: k.family in ATTENTION)
     )

@@ -15,8 +15,8 @@ from advisor.facts import limits
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import step_patterns
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import Sums, steps_of, sums_of
+from advisor.metrics.loaded import Loaded
 from advisor.model.arrays import Array, rows_at
 from advisor.model.facts import Value
 from advisor.model.numbers import percent, value_text
@@ -42,37 +42,37 @@ _BACKWARD = re.compile(r"^autograd::engine::|Backward\d*$")
 
 
 @predicate
-def host_times(a: Analysis) -> bool:
+def host_times(a: Loaded) -> bool:
     return len(sums_of(a.trace, Summed.OPERATORS)) > 0
 
 
-def host_total(a: Analysis) -> float:
+def host_total(a: Loaded) -> float:
     """Time (ns) of the host in all it did, 0 if that was not printed."""
     return _totals(a).get(HOST_TOTAL, float(sums_of(a.trace, Summed.OPERATORS).total.sum()))
 
 
-def gpu_columns(a: Analysis) -> bool:
+def gpu_columns(a: Loaded) -> bool:
     """Whether the sums count the GPU at all."""
     return GPU_TOTAL in _totals(a) or len(sums_of(a.trace, Summed.KERNELS)) > 0
 
 
-def by_operator(a: Analysis) -> bool:
+def by_operator(a: Loaded) -> bool:
     """Whether GPU time is that of operators, because kernels were not listed."""
     return BY_OPERATOR in _totals(a)
 
 
-def between_events(a: Analysis) -> bool:
+def between_events(a: Loaded) -> bool:
     """Whether GPU time holds the pauses between kernels, as the first PyTorch profilers measured it."""
     return BETWEEN_EVENTS in _totals(a)
 
 
-def rows_cut(a: Analysis) -> bool:
+def rows_cut(a: Loaded) -> bool:
     """Whether rows of the host are missing from the table: what they are is unknown."""
     own = sums_of(a.trace, Summed.OPERATORS)
     return bool((own.count == 0).any())
 
 
-def recorder_facts(a: Analysis) -> dict[str, Value | None]:
+def recorder_facts(a: Loaded) -> dict[str, Value | None]:
     """Which tool summed it up, and that no GPU work was recorded if the table has no column for it."""
     if not len(sums_of(a.trace, Summed.OPERATORS)):
         return {"capture.nsys_recorded": True}
@@ -88,7 +88,7 @@ def recorder_facts(a: Analysis) -> dict[str, Value | None]:
     return facts
 
 
-def _totals(a: Analysis) -> dict[str, float]:
+def _totals(a: Loaded) -> dict[str, float]:
     totals = sums_of(a.trace, Summed.TOTALS)
     return dict(zip(totals.names, totals.total.tolist(), strict=True))
 
@@ -103,7 +103,7 @@ def usual_call(calls: Sums) -> Array:
     )
 
 
-def profiled_facts(a: Analysis, waits: Array, gpu_ns: float, out: FactWriter) -> dict[str, float]:
+def profiled_facts(a: Loaded, waits: Array, gpu_ns: float, out: FactWriter) -> dict[str, float]:
     """The facts, and counts that become rates. `waits`: which of the CUDA calls wait; `gpu_ns`: time of all
     GPU work."""
     own, whole = sums_of(a.trace, Summed.OPERATORS), sums_of(a.trace, Summed.WHOLE)
@@ -155,7 +155,7 @@ def profiled_facts(a: Analysis, waits: Array, gpu_ns: float, out: FactWriter) ->
     )
 
 
-def _profiled(a: Analysis, whole: Sums, host: float) -> float | None:
+def _profiled(a: Loaded, whole: Sums, host: float) -> float | None:
     """Profiled time (ns): of the ranges around steps, else of the host if one thread did it all."""
     found = [step_patterns().step(name) for name in whole.names]
     loops = np.array([hit is not None and hit.kind == "loop" for hit in found], bool)

@@ -14,11 +14,14 @@ from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import dram_peak, gpu_of, l2_bytes
 from advisor.knowledge.shapes import Precision
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.callsites import GROUPS, CallSiteFinder, CallSites
 from advisor.metrics.kernels import UNFUSED, heaviest
+from advisor.metrics.loaded import Loaded
 from advisor.metrics.matmuls import Matmuls, Shape, Sized, attentions
 from advisor.metrics.origins import Origins, module_tree
+from advisor.metrics.profiled import Profiled
+from advisor.metrics.stepped import Stepped
 from advisor.model.arrays import Array, percentiles
 from advisor.model.capture import Capture
 from advisor.sources.schema import OPERATIONS
@@ -44,21 +47,21 @@ _NAMELESS = {"backtraces": "(without a backtrace)", "ranges": "(outside of range
 
 
 @predicate
-def second_recording(a: Analysis) -> bool:
+def second_recording(a: Profiled) -> bool:
     return a.other is not None
 
 
 @predicate
-def python_calls(a: Analysis) -> bool:
+def python_calls(a: Loaded) -> bool:
     return _recorded(a.trace.capture)
 
 
 @predicate
-def cost_of_python_calls(a: Analysis) -> bool:
+def cost_of_python_calls(a: Stepped) -> bool:
     return _callback_ns(_call_rows(a)) is not None
 
 
-def provenance_facts(a: Analysis, device: int, out: FactWriter, products: Matmuls | None) -> None:
+def provenance_facts(a: Budgeted, device: int, out: FactWriter, products: Matmuls | None) -> None:
     found = a.provenance.ops
     at = a.device_ops(device)
     duration = a.ops.length[at].astype(float)
@@ -98,14 +101,14 @@ def provenance_facts(a: Analysis, device: int, out: FactWriter, products: Matmul
         out.table("kernels.attention", _by_sizes(a, device, attention))
 
 
-def match_facts(a: Analysis, out: FactWriter) -> None:
+def match_facts(a: Stepped, out: FactWriter) -> None:
     """How well the other recording fits this one."""
     match = a.provenance.match
     out.put("origin.match_ratio", a.provenance.quality)
     out.put("origin.same_shape_ratio", None if match is None else match.same_ratio)
 
 
-def _heaviest(a: Analysis, found: Origins, at: Array) -> list[tuple[str, int, float, float]]:
+def _heaviest(a: Loaded, found: Origins, at: Array) -> list[tuple[str, int, float, float]]:
     """The places that launch most kernel time: place, kernels, ms, share; empty if none is recorded."""
     if not found.known[at].any():
         return []
@@ -114,12 +117,12 @@ def _heaviest(a: Analysis, found: Origins, at: Array) -> list[tuple[str, int, fl
     return [(place, count, time / 1e6, time / duration.sum()) for place, count, time in heaviest]
 
 
-def _rates(a: Analysis, device: int) -> Mapping[Precision, float]:
+def _rates(a: Loaded, device: int) -> Mapping[Precision, float]:
     about = gpu_of(a.device(device))
     return about.tensor_tflops if about else {}
 
 
-def _reached(a: Analysis, device: int, found: Sized[Shape]) -> tuple[float | None, float | None]:
+def _reached(a: Loaded, device: int, found: Sized[Shape]) -> tuple[float | None, float | None]:
     """Operations and bytes a second, of the peaks of their precision and of memory (without cached
     bytes); None above the peaks, which means that a part did not run (or the sizes are wrong)."""
     rates, bandwidth = _rates(a, device), dram_peak(a.device(device))
@@ -135,7 +138,7 @@ def _reached(a: Analysis, device: int, found: Sized[Shape]) -> tuple[float | Non
     return _possible(of_peak), _possible(of_memory)
 
 
-def _cached(a: Analysis, device: int, found: Sized[Shape]) -> Array:
+def _cached(a: Loaded, device: int, found: Sized[Shape]) -> Array:
     """Of every product, whether its operands come from the L2 cache: they fit, and move faster than memory
     can."""
     room, bandwidth = l2_bytes(a.device(device)), dram_peak(a.device(device))
@@ -150,7 +153,7 @@ def _possible(ratio: float | None) -> float | None:
     return ratio if ratio is not None and ratio <= 1 else None
 
 
-def _by_sizes(a: Analysis, device: int, found: Sized[Shape]) -> list[list[Any]]:
+def _by_sizes(a: Loaded, device: int, found: Sized[Shape]) -> list[list[Any]]:
     """Rows by operator and sizes, the one with most time first."""
     rates, known, whole = _rates(a, device), dram_peak(a.device(device)), float(found.duration.sum())
     cached, rows = _cached(a, device, found), list[list[Any]]()
@@ -169,7 +172,7 @@ def _by_sizes(a: Analysis, device: int, found: Sized[Shape]) -> list[list[Any]]:
 # --- which code makes the calls that a finding is about: tables call_sites.* ---------------------
 
 
-def call_site_tables(a: Analysis, device: int, out: FactWriter) -> None:
+def call_site_tables(a: Budgeted, device: int, out: FactWriter) -> None:
     """One table a class of calls that the feeding thread makes in the window; where the capture
     names none of them, one table `call_sites.flag` with the option that would."""
     feeder = a.feeder(device)
@@ -219,7 +222,7 @@ def _sites(found: CallSites, kind: str, steps: int, out: FactWriter) -> None:
 # --- Python calls that the profiler timed, and what timing them costs -----------------------------
 
 
-def stack_facts(a: Analysis, out: FactWriter) -> None:
+def stack_facts(a: Stepped, out: FactWriter) -> None:
     recorded = _recorded(a.trace.capture)
     out.put("capture.stack_recorded", recorded)
     out.put("capture.stack_option", "with_stack" if recorded else None)
@@ -243,7 +246,7 @@ def _recorded(capture: Capture) -> bool:
     return asked or "python_function" in capture.trace_sources
 
 
-def _call_rows(a: Analysis) -> dict[str, Array]:
+def _call_rows(a: Stepped) -> dict[str, Array]:
     """Timed Python calls that lie in the window, of the thread with most of them."""
     rows = a.trace.columns("python_rows", ("start", "end", "thread"))
     lo, hi = a.host_window
@@ -253,7 +256,7 @@ def _call_rows(a: Analysis) -> dict[str, Array]:
     return {name: values[inside] for name, values in rows.items()}
 
 
-def _operators(a: Analysis, thread: int) -> int:
+def _operators(a: Stepped, thread: int) -> int:
     ranges = a.trace.columns("ranges", ("start", "thread", "domain"))
     lo, hi = a.host_window
     inside = (ranges["start"] >= lo) & (ranges["start"] < hi) & (ranges["thread"] == thread)

@@ -13,12 +13,14 @@ from advisor.facts.writer import FactWriter
 from advisor.knowledge.engine_signs import engines
 from advisor.knowledge.files import StepName, step_patterns
 from advisor.knowledge.gpus import gpu_of
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.enclosed import enclosed
+from advisor.metrics.idle_threads import gap_name
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect
 from advisor.metrics.kernels import launch_shape
-from advisor.metrics.phases import decode_batch, step_sizes, step_times
-from advisor.metrics.waited import gap_name, kv_transfers
+from advisor.metrics.step_times import decode_batch, step_sizes, step_times
+from advisor.metrics.stepped import Stepped
+from advisor.metrics.waited import kv_transfers
 from advisor.model.arrays import median_of
 from advisor.model.numbers import first_few
 from advisor.numerals import read_int
@@ -32,7 +34,7 @@ _SHOWN = 6
 _MOVES = {"decode": {"fetch", "receiving"}, "prefill": {"send", "sending"}}
 
 
-def side_facts(a: Analysis, out: FactWriter) -> None:
+def side_facts(a: Stepped, out: FactWriter) -> None:
     """The side of disaggregated serving, by the options of the command, else by the phase of all
     steps where the KV cache is moved."""
     if a.trace.summed or a.trace.capture.recorder.samples_only:
@@ -47,7 +49,7 @@ def side_facts(a: Analysis, out: FactWriter) -> None:
     out.put("capture.serving_side", found.pop() if len(found) == 1 else "not-told")
 
 
-def batch_facts(a: Analysis, out: FactWriter) -> None:
+def batch_facts(a: Stepped, out: FactWriter) -> None:
     """How full the decode steps are."""
     if (batch := decode_batch(a, a.window_steps)) is None:
         return
@@ -59,7 +61,7 @@ def batch_facts(a: Analysis, out: FactWriter) -> None:
         out.put("serving.batch_fill_ratio", min(batch / limit, 1.0))
 
 
-def speculation_facts(a: Analysis, device: int, out: FactWriter, acceptance: float | None) -> None:
+def speculation_facts(a: Budgeted, device: int, out: FactWriter, acceptance: float | None) -> None:
     """GPU time of drafting and of verifying, by the ranges in which their work was issued; `acceptance`
     is the number of tokens that one verification yields a sequence, if the user gave it."""
     parts = a.ranges.matching(step_patterns().speculation)
@@ -93,7 +95,7 @@ def speculation_facts(a: Analysis, device: int, out: FactWriter, acceptance: flo
         out.put("speculation.speedup_limit", acceptance / break_even)
 
 
-def transfer_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def transfer_facts(a: Budgeted, device: int, out: FactWriter) -> None:
     """How long the KV cache travels, and how long the device waits for it."""
     found, (first, last), budget = kv_transfers(a, device), a.host_window, a.budgets[device]
     gap, gaps = budget.gap_parts["host_gap"], budget.gaps
@@ -116,7 +118,7 @@ def transfer_facts(a: Analysis, device: int, out: FactWriter) -> None:
     feeder = a.feeder(device)
     if waiting and feeder is not None:
         asking = found.asking
-        inside = enclosed(a, feeder, asking, passes=True)
+        inside = enclosed(a.ranges, a.repeated, feeder, asking, passes=True)
         held = budget.idle_inside(Spans(asking.start[inside], asking.end[inside]))
         out.put("kv.step_wait_ratio", held / waiting)
         idle = Spans(gaps.start[awaited > 0], gaps.end[awaited > 0])
@@ -131,7 +133,7 @@ def transfer_facts(a: Analysis, device: int, out: FactWriter) -> None:
 
 
 def rate_facts(
-    a: Analysis, device: int, out: FactWriter, weight_bytes: int | None, parameters: int | None
+    a: Budgeted, device: int, out: FactWriter, weight_bytes: int | None, parameters: int | None
 ) -> None:
     """`weight_bytes` and `parameters` count the weights that one step reads, where the user gave them."""
     if not a.step_count:
@@ -164,7 +166,7 @@ def _tokens(size: StepName | None) -> int | None:
     return size.batch if size.phase == "decode" or not size.context else None
 
 
-def _padding(a: Analysis, device: int, sizes: list[StepName | None], out: FactWriter) -> None:
+def _padding(a: Budgeted, device: int, sizes: list[StepName | None], out: FactWriter) -> None:
     """How far batches are below the largest that replays the same graph, if names show batches."""
     batch = np.array([s.batch or 0 if s is not None and s.phase == "decode" else 0 for s in sizes])
     at = a.device_kernels(device)
@@ -196,7 +198,7 @@ def _padding(a: Analysis, device: int, sizes: list[StepName | None], out: FactWr
     out.table("graph.buckets", np.vstack((sizes_, count)).T.tolist())
 
 
-def replay_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def replay_facts(a: Budgeted, device: int, out: FactWriter) -> None:
     """Which steps replay graphs, and what the others are."""
     if not len(a.device_kernels(device)):
         return

@@ -19,7 +19,6 @@ from advisor.facts.needs import predicate
 from advisor.facts.phases import BY_NAME
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import (
     ATTENTION,
     MATMUL,
@@ -33,6 +32,7 @@ from advisor.metrics.kernels import (
     weight_bits,
     weighted_median,
 )
+from advisor.metrics.loaded import Loaded
 from advisor.model.arrays import Array, among, by_label, rows_at
 from advisor.model.facts import Scope
 from advisor.model.numbers import value_text
@@ -52,11 +52,11 @@ _CROSSING = ("HtoD", "DtoH")
 
 
 @predicate
-def sums_of_report(a: Analysis, report: str) -> bool:
+def sums_of_report(a: Loaded, report: str) -> bool:
     return len(sums_of(a.trace, Summed[report.upper()])) > 0
 
 
-def sums_facts(a: Analysis, out: FactWriter) -> None:
+def sums_facts(a: Loaded, out: FactWriter) -> None:
     out.put("capture.sums_only", a.trace.summed)
     if not a.trace.summed:
         return
@@ -124,7 +124,7 @@ def sums_facts(a: Analysis, out: FactWriter) -> None:
         }
 
 
-def _listed(a: Analysis) -> float:
+def _listed(a: Loaded) -> float:
     """Share of the time that stands in rows which were pasted and could be read; by time for rows that a
     total shows as missing (they count nothing), by number for those that could not be read."""
     shown = whole = 0.0
@@ -170,7 +170,7 @@ def _direction(operation: str) -> str:
 
 
 def _calls(
-    a: Analysis, calls: Sums, copies: Sums, kernels: Sums, readable: float, out: FactWriter
+    a: Loaded, calls: Sums, copies: Sums, kernels: Sums, readable: float, out: FactWriter
 ) -> dict[str, float]:
     """Facts of CUDA calls; counts that become rates. `copies` cross the link, `readable` are small."""
     host = profiled.host_total(a)
@@ -249,7 +249,7 @@ def _call_tables(calls: Sums, wanted: dict[str, Array], out: FactWriter) -> None
         out.table(key, rows, title=f"{title}, share of all calls", columns=head)
 
 
-def _kernels(a: Analysis, kernels: Sums, count: float, listed: float, steps: int, out: FactWriter) -> None:
+def _kernels(a: Loaded, kernels: Sums, count: float, listed: float, steps: int, out: FactWriter) -> None:
     """`count`: kernels that ran, of which `kernels` may list some; 0 `listed` if they are operators."""
     total, names = float(kernels.total.sum()), a.names
     if not total:
@@ -324,7 +324,7 @@ def _of_framework(kernel: KernelFamily) -> bool:
     return kernel.of_framework or kernel.engine is not None or "(ATen" in kernel.operation
 
 
-def _operations(a: Analysis, kernels: Sums, out: FactWriter) -> None:
+def _operations(a: Loaded, kernels: Sums, out: FactWriter) -> None:
     """The largest operations; the slowest call of each is that of the kernel name that loses most."""
     total = max(float(kernels.total.sum()), 1.0)
     operations = np.array(a.names.operations)

@@ -6,16 +6,17 @@ import numpy as np
 
 from advisor.facts import limits
 from advisor.facts.writer import FactWriter
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import DeviceBudget
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.enclosed import step_texts
+from advisor.metrics.stepped import Stepped
 from advisor.metrics.ties import HELD_COPY, NONE, RESULT, UPLOAD, Ties, find_ties, held_copies, typical_copy
 from advisor.model.arrays import Array, median_of
 from advisor.model.numbers import value_text
 from advisor.sources.schema import MISSING, base_name
 
 
-def tie_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def tie_facts(a: Budgeted, device: int, out: FactWriter) -> None:
     budget = a.budgets[device]
     if a.feeder(device) is None:
         return
@@ -39,7 +40,7 @@ def tie_facts(a: Analysis, device: int, out: FactWriter) -> None:
         out.put("host.gap_tie_ratio", kinds.max() / whole)
 
 
-def _what(a: Analysis, ties: Ties, mine: Array) -> str:
+def _what(a: Stepped, ties: Ties, mine: Array) -> str:
     """What most of these waits are for."""
     kind = int(np.bincount(ties.kind[mine], ties.idle[mine], 1).argmax())
     mine = mine & (ties.kind == kind)
@@ -60,7 +61,7 @@ def _what(a: Analysis, ties: Ties, mine: Array) -> str:
     return f"all work before it ({base_name(a.trace.texts([values[count.argmax()]])[0])})"
 
 
-def _held_copies(a: Analysis, device: int, out: FactWriter) -> None:
+def _held_copies(a: Budgeted, device: int, out: FactWriter) -> None:
     """Host time in asynchronous copies of pinned memory that wait."""
     rows = held_copies(a, device)
     start, end = a.trace.columns("api_calls", ("start", "end")).values()
@@ -70,11 +71,11 @@ def _held_copies(a: Analysis, device: int, out: FactWriter) -> None:
     out |= a.rates(device, {"sync.held_copies": len(rows)})
 
 
-def _gap_steps(a: Analysis, budget: DeviceBudget, ties: Ties, out: FactWriter) -> None:
+def _gap_steps(a: Stepped, budget: DeviceBudget, ties: Ties, out: FactWriter) -> None:
     """The steps of one name that hold nearly all of the host gaps, if others hold hardly any: a gap belongs
     to the step in whose range most of it lies, or else to the one before."""
     steps = a.window_steps
-    texts = step_texts(a, steps)
+    texts = step_texts(a.ranges, a.steps, steps)
     if not len(steps) or not texts:
         return
     middle = (budget.gaps.start[ties.gap] + budget.gaps.end[ties.gap]) // 2

@@ -12,25 +12,25 @@ import numpy as np
 from advisor.facts import limits
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import DeviceBudget
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.enclosed import enclosed, range_around
 from advisor.metrics.host import held_by_others, off_cpu
+from advisor.metrics.idle_threads import gap_name, os_time, other_gap_name
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, joined, subtract, union
 from advisor.metrics.kernels import heaviest
+from advisor.metrics.loaded import Loaded
 from advisor.metrics.operations import Kind, calls_named, combinations, of_copies
 from advisor.metrics.other_calls import costly_calls
+from advisor.metrics.stepped import Stepped
 from advisor.metrics.waited import (
     CONTEXT,
     EVENT,
     STREAM,
     calls_by,
     feeder_waits,
-    gap_name,
     issuers,
     loop_thread,
-    os_time,
-    other_gap_name,
     recorded_waits,
 )
 from advisor.model.arrays import Array, bounds_of, median_of, pairs, percentiles
@@ -46,11 +46,11 @@ _HOST_FUNCTION = re.compile(r"LaunchHostFunc|AddCallback")
 
 
 @predicate
-def waits_recorded(a: Analysis) -> bool:
+def waits_recorded(a: Budgeted) -> bool:
     return recorded_waits(a, a.main_device) is not None
 
 
-def wait_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def wait_facts(a: Budgeted, device: int, out: FactWriter) -> None:
     waits = feeder_waits(a, device)
     if waits is None:
         return
@@ -79,7 +79,7 @@ def wait_facts(a: Analysis, device: int, out: FactWriter) -> None:
 # --- calls that only wait, and whether a result is behind them -------------------------------------
 
 
-def sync_call_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def sync_call_facts(a: Budgeted, device: int, out: FactWriter) -> None:
     feeder = a.feeder(device)
     if feeder is None:
         return
@@ -101,7 +101,7 @@ def sync_call_facts(a: Analysis, device: int, out: FactWriter) -> None:
 # --- long stretches between the steps in which no kernel runs --------------------------------------
 
 
-def interruption_facts(a: Analysis, out: FactWriter) -> None:
+def interruption_facts(a: Budgeted, out: FactWriter) -> None:
     if not a.step_count:
         return
     found, total = a.stretches.long, a.stretches.long.total
@@ -129,12 +129,12 @@ def interruption_facts(a: Analysis, out: FactWriter) -> None:
             out.put("interruption.os_call", names[time.argmax()])
 
 
-def _inside_steps(a: Analysis, out: FactWriter) -> None:
+def _inside_steps(a: Budgeted, out: FactWriter) -> None:
     """Such stretches that begin and end inside a step: what the launching thread does there."""
     found, feeder = a.stretches.lone, a.feeder(a.main_device)
     if feeder is None or not len(found):
         return
-    inside = enclosed(a, feeder, found, passes=True)
+    inside = enclosed(a.ranges, a.repeated, feeder, found, passes=True)
     found = Spans(found.start[inside], found.end[inside])
     out.put("interruption.inside_count", len(found))
     if not len(found):
@@ -142,7 +142,7 @@ def _inside_steps(a: Analysis, out: FactWriter) -> None:
     longest = int(np.argmax(found.end - found.start))
     lo, hi = int(found.start[longest]), int(found.end[longest])
     out.put("interruption.inside_ms", (hi - lo) / 1e6)
-    out.put("interruption.inside_step", range_around(a, feeder, lo, hi))
+    out.put("interruption.inside_step", range_around(a.ranges, a.repeated, feeder, lo, hi))
     if (named := gap_name(a, feeder, found)) and 2 * named.covered_ns > found.total:
         out.put("interruption.inside_range", named.text)
     calls = a.threads.of(feeder)
@@ -161,7 +161,7 @@ def _inside_steps(a: Analysis, out: FactWriter) -> None:
             out.put("interruption.inside_os_call", texts[time.argmax()])
 
 
-def request_facts(a: Analysis, out: FactWriter) -> None:
+def request_facts(a: Stepped, out: FactWriter) -> None:
     """Waits between passes in which perhaps no request came."""
     if not a.step_count:
         return
@@ -190,7 +190,7 @@ def request_facts(a: Analysis, out: FactWriter) -> None:
 # --- CUDA calls that issue, allocate and wait for nothing ------------------------------------------
 
 
-def other_call_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def other_call_facts(a: Budgeted, device: int, out: FactWriter) -> None:
     budget, feeder = a.budgets[device], a.feeder(device)
     if feeder is None:
         return
@@ -212,7 +212,7 @@ def other_call_facts(a: Analysis, device: int, out: FactWriter) -> None:
         out |= a.rates(device, {"call.others": count[time > 0].sum()})
 
 
-def _behind(a: Analysis, budget: DeviceBudget, functions: Array, begun: Array) -> Any:
+def _behind(a: Loaded, budget: DeviceBudget, functions: Array, begun: Array) -> Any:
     """Share of the queued idle time in gaps whose operations were launched one before and one after one of
     `functions` (times, sorted); `begun` is when each call began."""
     gaps, queued = budget.gaps, budget.gap_parts["queued"]
@@ -226,7 +226,7 @@ def _behind(a: Analysis, budget: DeviceBudget, functions: Array, begun: Array) -
 # --- who had the CPU of the loop, and who had the GPU, while the program waited for it -------------
 
 
-def switch_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def switch_facts(a: Budgeted, device: int, out: FactWriter) -> None:
     """Facts from switches of threads and of contexts; none of a capture without them."""
     budget, feeder = a.budgets[device], a.feeder(device)
     length = budget.program_ns
@@ -283,7 +283,7 @@ def _in_rhythm(away: Spans) -> float:
     return float((stops.end - stops.start)[best].sum() / stops.total) if whole.all() else 0.0
 
 
-def _anywhere(a: Analysis, away: Spans) -> bool:
+def _anywhere(a: Stepped, away: Spans) -> bool:
     """True if long stops begin while the thread launches the work of a step: others took its CPU. A loop that
     sleeps until its input comes does so between steps."""
     stops, steps = _long_stops(away), a.steps
@@ -298,7 +298,7 @@ def _anywhere(a: Analysis, away: Spans) -> bool:
     return bool(inside.sum() >= max(limits.STOPS, limits.AMID_LAUNCHES_RATIO * len(stops)))
 
 
-def _at_one_place(a: Analysis, thread: int, away: Spans) -> bool:
+def _at_one_place(a: Loaded, thread: int, away: Spans) -> bool:
     """True if most of the long stops lie between calls of the same two names, far more than such calls are of
     all: there the thread sleeps. What takes its CPU does so anywhere."""
     stops = _long_stops(away)

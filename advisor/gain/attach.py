@@ -17,7 +17,7 @@ from advisor.gain.fixes import NUMBERS, settled
 from advisor.gain.profiler import has_launches, has_nodes
 from advisor.gain.replay_ops import NoEstimate
 from advisor.gain.whatifs import Fix, catalogue, make_fix, no_estimate
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import Profiled
 from advisor.metrics.sharing import threads_elsewhere
 from advisor.model.arrays import Array, distinct
 from advisor.model.facts import Scope
@@ -47,7 +47,7 @@ ONE_RANK = (
 )
 
 
-def may_wait(a: Analysis, fix: Fix) -> bool:
+def may_wait(a: Profiled, fix: Fix) -> bool:
     """Whether the fix takes away time in which this rank perhaps waits for others that are not in the
     capture."""
     return catalogue().whatifs[fix.what_if].needs_ranks and not a.waited
@@ -62,7 +62,7 @@ def fix_of(finding: Finding) -> Fix | None:
 
 
 def replayer_of(
-    a: Analysis,
+    a: Profiled,
     weight_bytes: int | None = None,
     limit: int = limits.DIAGNOSIS_OPS,
     unprofiled_ns: float | None = None,
@@ -86,7 +86,7 @@ class Gains:
 
     def __init__(
         self,
-        a: Analysis,
+        a: Profiled,
         weight_bytes: int | None = None,
         limit: int = limits.DIAGNOSIS_OPS,
         unprofiled_ns: float | None = None,
@@ -231,7 +231,7 @@ class Gains:
         if device is None or device == self._a.main_device:
             return self
         if device not in self._apart:
-            view = self._a.on(device)
+            view = self._a.seen_from(device)
             apart = threads_elsewhere(view) is not None
             self._apart[device] = Gains(view, *self._limits) if apart else self
         return self._apart[device]

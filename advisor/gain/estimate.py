@@ -38,9 +38,10 @@ from advisor.gain.replay_ops import NoEstimate, Work
 from advisor.gain.resources import Resources
 from advisor.gain.spread import around, error_of_mean, error_of_ratio, ratio_noise
 from advisor.gain.whatifs import Fix, catalogue, constant
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.operations import Kind
-from advisor.metrics.phases import step_times
+from advisor.metrics.profiled import Profiled
+from advisor.metrics.step_times import step_times
+from advisor.metrics.workload import trace_method
 from advisor.model.arrays import Array
 from advisor.model.findings import Span
 from advisor.model.gain import HOLDS_MUCH, may_be_half, share_saved
@@ -71,7 +72,7 @@ class Replayer:
 
     def __init__(
         self,
-        a: Analysis,
+        a: Profiled,
         weight_bytes: int | None = None,
         limit: int = limits.DIAGNOSIS_OPS,
         unprofiled_ns: float | None = None,
@@ -86,7 +87,7 @@ class Replayer:
         self.work = Work(a, self.taken, weight_bytes)
         given = self.taken.main, self.work.remembered, self.work.kind != Kind.COPY
         self.times = StepTimes(self.excerpt, *given)
-        self.by_software = a.trace_method != "hardware"
+        self.by_software = trace_method(a.trace) != "hardware"
         self.wider_gaps = not a.trace.capture.recorder.nsys_options
         self.inflation = node_inflation(a)
         self._untraced = without_inflation(a, self.taken.inputs, self.inflation)

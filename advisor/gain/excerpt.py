@@ -3,21 +3,23 @@
 
 from __future__ import annotations
 
-from copy import copy
-
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.gain import limits
 from advisor.gain.sampling import Kinds, in_proportion, size_class
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, joined
 from advisor.metrics.operations import of_copies
+from advisor.metrics.passes import DeviceKernels
+from advisor.metrics.profiled import Profiled
+from advisor.metrics.recording import Recording
+from advisor.metrics.stepped import Stepped
 from advisor.metrics.steps.model import Steps
 from advisor.model.arrays import Array, among, median_of
 from advisor.model.gain import Timed
 from advisor.model.numbers import percent
-from advisor.model.once import forget
 from advisor.sources.schema import MIGRATIONS, MISSING
 
 
@@ -75,7 +77,7 @@ class NoReplay(Exception):
     """The capture cannot be replayed; the text says why."""
 
 
-def choose_steps(a: Analysis, limit: int = limits.DIAGNOSIS_OPS) -> Replayed:
+def choose_steps(a: Budgeted, limit: int = limits.DIAGNOSIS_OPS) -> Replayed:
     """The steps of the window, or, if they hold more than `limit` operations, stretches of them in which
     each phase and each length of steps counts as much as in the window. Raises NoReplay."""
     if len(a.ops) == 0:
@@ -96,7 +98,7 @@ def choose_steps(a: Analysis, limit: int = limits.DIAGNOSIS_OPS) -> Replayed:
     return Replayed(*_sampled(a, steps, limit), len(steps))
 
 
-def _sampled(a: Analysis, steps: Array, limit: int) -> tuple[tuple[tuple[int, int], ...], Array, Array]:
+def _sampled(a: Budgeted, steps: Array, limit: int) -> tuple[tuple[tuple[int, int], ...], Array, Array]:
     """Stretches of these steps in proportion, as `in_proportion`."""
     phase = np.unique([a.steps.phase[i] for i in steps.tolist()], return_inverse=True)[1]
     time = np.diff(recorded_ends(a))[steps - 1]
@@ -108,7 +110,7 @@ def _sampled(a: Analysis, steps: Array, limit: int) -> tuple[tuple[tuple[int, in
     )
 
 
-def _alone(a: Analysis, limit: int) -> Replayed:
+def _alone(a: Stepped, limit: int) -> Replayed:
     """The only pass: it is timed from the begin of the window on, since nothing comes before it."""
     if len(a.window_steps) == 0:
         raise NoReplay("no work ran wholly in the window")
@@ -126,8 +128,8 @@ def _alone(a: Analysis, limit: int) -> Replayed:
     return Replayed(((only, only),), a.window_steps, np.ones(1), 1, of)
 
 
-def as_one_pass(a: Analysis) -> Analysis:
-    """The analysis itself if it has steps in its window, else a view of it in which the window is one pass:
+def as_one_pass(a: Profiled) -> Profiled:
+    """The capture itself if it has steps in its window, else one in which the window is one pass:
     all work of the process on the device that ran in the window."""
     ops, window = a.ops, a.window
     if len(a.window_steps) or not len(ops):
@@ -138,15 +140,15 @@ def as_one_pass(a: Analysis) -> Analysis:
         return a
     host = np.array([window.start], np.int64), np.array([window.end], np.int64)
     gpu = ops.start[mine].min(keepdims=True), ops.end[mine].max(keepdims=True)
-    view = copy(a)
-    forget(view, "kernels")  # they know the steps of the analysis
     step = np.where(mine, 0, MISSING)
-    view.__dict__["steps"] = Steps("single pass", 0.0, ("unknown",), *host, *gpu, step)
-    view.__dict__["window_steps"] = np.zeros(1, np.int64)
-    return view
+    steps = Steps("single pass", 0.0, ("unknown",), *host, *gpu, step)
+    view = replace(a, steps=steps, window_steps=np.zeros(1, np.int64))
+    kernels = DeviceKernels(view, a.device_kernels(a.main_device))
+    own = replace(a.work[a.main_device], kernels=kernels)
+    return replace(view, work={**a.work, a.main_device: own})
 
 
-def recorded_times(a: Analysis, excerpt: Replayed) -> Array:
+def recorded_times(a: Budgeted, excerpt: Replayed) -> Array:
     """How long each measured step took, ns of recorded time."""
     ends, at = recorded_ends(a), excerpt.measured
     if excerpt.alone:
@@ -154,23 +156,23 @@ def recorded_times(a: Analysis, excerpt: Replayed) -> Array:
     return np.asarray(ends[at] - ends[at - 1])
 
 
-def recorded_ends(a: Analysis) -> Array:
+def recorded_ends(a: Budgeted) -> Array:
     """When each step ended, ns of recorded time."""
     return _recorded(a, a.steps.gpu_end)
 
 
-def _recorded(a: Analysis, time: Array) -> Array:
+def _recorded(a: Budgeted, time: Array) -> Array:
     """Times without the stretches before them that are left out."""
     return np.asarray(time - Coverage(left_out(a))(time))
 
 
-def left_out(a: Analysis) -> Spans:
+def left_out(a: Budgeted) -> Spans:
     """Stretches that no replay knows: what was not recorded, such as the time between capture ranges, and
     what the profiler took for itself."""
     return joined(a.pauses, profiler_writes(a))
 
 
-def profiler_writes(a: Analysis) -> Spans:
+def profiler_writes(a: Budgeted) -> Spans:
     """When the profiler wrote down what it had collected of the process and the device ran out of work
     meanwhile, as the budget has it."""
     written = joined(a.states.overhead.get(a.main_process, EMPTY), *a.states.thread_overhead.values())
@@ -181,7 +183,7 @@ def profiler_writes(a: Analysis) -> Spans:
     return intersect(written, Spans(gaps.start, gaps.end))
 
 
-def host_spans(a: Analysis, excerpt: Replayed) -> Spans:
+def host_spans(a: Stepped, excerpt: Replayed) -> Spans:
     """Host times [from, to) of the calls that belong to each stretch: from the first call of its first step,
     or the begin of the window for a pass that is alone, to the last call that its steps need."""
     begin = [a.window.start if excerpt.alone else _first_call(a, i) for i, _ in excerpt.stretches]
@@ -192,7 +194,7 @@ def host_spans(a: Analysis, excerpt: Replayed) -> Spans:
     return Spans(np.array(begin, np.int64), np.array(end, np.int64))
 
 
-def _first_call(a: Analysis, step: int) -> int:
+def _first_call(a: Recording, step: int) -> int:
     """When the host began with a step: its range, else its first call, else its first work."""
     steps = a.steps
     if steps.method in ("ranges", "graph launches"):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.metrics import limits
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.intervals import Coverage, union
+from advisor.metrics.stepped import Stepped
 from advisor.model.arrays import Array, distinct
 
 
-def uncovered(a: Analysis, at: Array) -> Array:
+def uncovered(a: Stepped, at: Array) -> Array:
     """Share (0..1) of the captured time of each of these operations, positions in `ops`, in which, in the
     window, no collective of its device runs."""
     ops, window, out = a.ops, a.window, np.zeros(len(at))
@@ -24,7 +25,7 @@ def uncovered(a: Analysis, at: Array) -> Array:
     return out
 
 
-def overlaps(a: Analysis) -> bool:
+def overlaps(a: Budgeted) -> bool:
     """Whether other kernels run beside `OVERLAPPING_RATIO` of the time of collectives in the window."""
     beside, whole = 0, 0
     for device, budget in a.budgets.items():

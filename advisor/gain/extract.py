@@ -33,10 +33,13 @@ from advisor.gain.slack import unrecorded_waits, with_waits
 from advisor.gain.streams import before_each, dense_streams, in_line, usual_delays
 from advisor.gain.whatifs import constant
 from advisor.metrics import limits as metric_limits
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.intervals import Coverage, Spans, joined
+from advisor.metrics.loaded import Loaded
 from advisor.metrics.operations import Kind, Operations
+from advisor.metrics.recording import Recording
 from advisor.metrics.sharing import threads_elsewhere
+from advisor.metrics.stepped import Stepped
 from advisor.model.arrays import Array, among, distinct, marked
 from advisor.sources.schema import Call
 
@@ -52,7 +55,7 @@ class Extract(Struct, frozen=True):
     main: int  # dense stream on which steps end, NONE if any
 
 
-def extract(a: Analysis, excerpt: Replayed) -> Extract:
+def extract(a: Budgeted, excerpt: Replayed) -> Extract:
     """The excerpt's calls, operations and waits. Raises NoReplay."""
     spans = host_spans(a, excerpt)
     lo = int(spans.start[0])
@@ -95,7 +98,7 @@ def extract(a: Analysis, excerpt: Replayed) -> Extract:
     return Extract(excerpt, inputs, _main_stream(a, built, taken, excerpt))
 
 
-def _moved(a: Analysis, excerpt: Replayed) -> Array:
+def _moved(a: Recording, excerpt: Replayed) -> Array:
     """By how much each stretch is moved so that what is not replayed before it ends with the stretch before
     it, ns. What a call waited for there is then found at the same place of the stretch before."""
     begins = np.array([i for i, _ in excerpt.stretches[1:]], np.int64)
@@ -113,14 +116,14 @@ def _in_a_row(times: CallTimes, taken: Operations, ops: Ops, moved: Array) -> tu
     return times, replace(taken, start=taken.start + by, end=taken.end + by)
 
 
-def _operations(a: Analysis, spans: Spans, until: Array, queued: bool) -> Array:
+def _operations(a: Stepped, spans: Spans, until: Array, queued: bool) -> Array:
     """Positions in `ops` of operations issued by the calls in each [start, end) of host times that began in
     time, outside pauses; with those `queued` before, which then wait for no call."""
     each = zip(spans.start.tolist(), spans.end.tolist(), until.tolist(), strict=True)
     return np.unique(np.concatenate([_issued(a, *one, queued) for one in each]))
 
 
-def _issued(a: Analysis, lo: int, hi: int, until: int, queued: bool) -> Array:
+def _issued(a: Stepped, lo: int, hi: int, until: int, queued: bool) -> Array:
     """Those of one stretch."""
     first, last = np.searchsorted(a.ops.start, (lo, until))
     at = np.arange(first, last)
@@ -133,7 +136,7 @@ def _issued(a: Analysis, lo: int, hi: int, until: int, queued: bool) -> Array:
     return np.asarray(at[(queued | (begun >= lo)) & (begun < hi)])
 
 
-def _calls(a: Analysis, ops: Operations, spans: Spans, elsewhere: Array | None) -> CallTimes:
+def _calls(a: Stepped, ops: Operations, spans: Spans, elsewhere: Array | None) -> CallTimes:
     """Calls that begin in these spans and act on the device, by begin, without those of threads
     `elsewhere`."""
     lo, hi = int(spans.start[0]), int(spans.end[-1])
@@ -162,7 +165,7 @@ def _calls(a: Analysis, ops: Operations, spans: Spans, elsewhere: Array | None) 
     return joined.take(np.argsort(joined.start, kind="stable"))
 
 
-def _host(a: Analysis, times: CallTimes, lo: int, issued: Array, paused: Coverage) -> tuple[Calls, Array]:
+def _host(a: Stepped, times: CallTimes, lo: int, issued: Array, paused: Coverage) -> tuple[Calls, Array]:
     """Host time before every call, and what explains it. All clocks start at `lo`."""
     count = len(times.row)
     threads, dense = np.unique(times.thread, return_inverse=True)
@@ -213,7 +216,7 @@ def _apart(calls: Calls, ops: Ops, waits: Waits) -> Array:
     return out
 
 
-def _stacks(a: Analysis, times: CallTimes, own: Array, thread: Array) -> Array:
+def _stacks(a: Loaded, times: CallTimes, own: Array, thread: Array) -> Array:
     """The most that recording the stacks of launch calls cost, ns, by the call of the same thread that
     follows: all that such a call took beyond what a launch costs at least."""
     out = np.zeros(len(own))
@@ -277,7 +280,7 @@ def _between(issued: Array) -> tuple[Array, Array]:
 
 
 def _device(
-    a: Analysis,
+    a: Loaded,
     ops: Operations,
     at: Array,
     call: Array,
@@ -382,7 +385,7 @@ def _joins(ops: Ops, taken: Operations) -> tuple[Joins, Ops]:
     return Joins(op, on, delay), changed
 
 
-def _main_stream(a: Analysis, ops: Ops, taken: Operations, excerpt: Replayed) -> int:
+def _main_stream(a: Recording, ops: Ops, taken: Operations, excerpt: Replayed) -> int:
     """The dense stream on which the steps end; NONE if they end on several."""
     ends = a.steps.gpu_end[excerpt.holds(np.arange(len(a.steps)))]
     hit = (ops.step != NONE) & np.isin(taken.end, ends)

@@ -26,7 +26,7 @@ from advisor.metrics import limits as metric_limits
 from advisor.metrics.experts import Routing, loose_experts
 from advisor.metrics.load import logged_requests
 from advisor.metrics.operations import Kind
-from advisor.metrics.phases import decode_batch
+from advisor.metrics.step_times import decode_batch
 from advisor.model.arrays import Array, among, distinct, percentiles
 from advisor.model.gain import HOLDS_MUCH
 from advisor.model.numbers import percent

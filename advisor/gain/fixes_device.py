@@ -19,7 +19,7 @@ from advisor.gain.whatifs import Fix, constant
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.collectives import collectives_in_line, collectives_in_rows, small_collectives
 from advisor.metrics.kernels import ATTENTION, UNFUSED, is_combining, is_simt_fp32, is_tf32
-from advisor.metrics.layers import concatenations, is_layout_change
+from advisor.metrics.layers import is_layout_change
 from advisor.metrics.operations import Kind
 from advisor.metrics.passes import (
     cache_reorders,
@@ -261,7 +261,7 @@ def absorb_kernels(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
         "weight_casts": lambda: narrowed_weights(*work.placed, work.attention_pieces),
         "quantisation": lambda: quantised_inputs(*work.placed),
         "kv_combines": lambda: work.select(is_combining),
-        "concatenations": lambda: work.found_by(concatenations),
+        "concatenations": lambda: work.concatenations,
         "sampling_sorts": lambda: sampling_sorts(*work.placed),
         "sampling": lambda: sampling_kernels(*work.placed),
         "layout_changes": lambda: work.select(is_layout_change),

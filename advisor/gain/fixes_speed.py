@@ -9,10 +9,11 @@ from advisor.gain.inputs import NONE, Inputs
 from advisor.gain.profiler import Scenario
 from advisor.gain.replay_ops import NoEstimate, Work
 from advisor.gain.whatifs import Fix
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.kernels import call_key, dense
 from advisor.metrics.operations import Kind
 from advisor.metrics.pace import fastest, find_drift
+from advisor.metrics.profiled import Profiled
 from advisor.model.arrays import Array, distinct, marked
 
 
@@ -31,7 +32,7 @@ def even_gpu_speed(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
     return inputs.with_ops(duration=inputs.ops.duration * factor)
 
 
-def _slow_at_times(a: Analysis) -> tuple[Array, Array]:
+def _slow_at_times(a: Profiled) -> tuple[Array, Array]:
     """Positions of the steps of usual length, and of those that are far slower."""
     found = a.slow_steps
     if found is None or not found[2].any() or found[2].all():
@@ -40,7 +41,7 @@ def _slow_at_times(a: Analysis) -> tuple[Array, Array]:
     return step[~slow], step[slow]
 
 
-def _drifting(a: Analysis) -> tuple[Array, Array]:
+def _drifting(a: Budgeted) -> tuple[Array, Array]:
     """The first or last steps of this phase, at whichever end the GPU is faster, and all others."""
     found = find_drift(a, a.main_device)
     if found is None:

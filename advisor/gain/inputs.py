@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from advisor.gain import limits
 from advisor.gain.whatifs import constant
 from advisor.metrics import limits as metric_limits
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage
+from advisor.metrics.loaded import Loaded
 from advisor.metrics.operations import Operations, Rows
 from advisor.model.arrays import Array, among, distinct, median_of, merged
 from advisor.sources.schema import Call
@@ -115,7 +115,7 @@ class Ops(Rows, frozen=True):
     latency: Array
     gap: Array
     by_start: Array
-    at: Array  # position in Analysis.ops
+    at: Array  # position in Profiled.ops
     step: Array
     node: Array  # inside a graph run, and not its first operation
 
@@ -224,7 +224,7 @@ class CallTimes(Rows, frozen=True):
 
 
 def find_waits(
-    a: Analysis, times: CallTimes, taken: Operations, ops: Ops, paused: Coverage, moved: Array
+    a: Loaded, times: CallTimes, taken: Operations, ops: Ops, paused: Coverage, moved: Array
 ) -> tuple[Waits, Array]:
     """All waits, and each call's own time without waiting, what is `paused` left out. `taken` are the
     operations of `ops`; all times are those recorded and what each call is `moved` by.
@@ -267,7 +267,7 @@ def find_waits(
 
 
 def _synchronised(
-    a: Analysis, times: CallTimes, taken: Operations, ops: Ops, asks: Array
+    a: Loaded, times: CallTimes, taken: Operations, ops: Ops, asks: Array
 ) -> list[tuple[int, int]]:
     """For each synchronising call the operation whose end it waited for: of the last ones issued on every
     stream of its process, the latest that had ended when it returned."""
@@ -300,7 +300,7 @@ def _synchronised(
     return [(int(c), int(o)) for c, o, d in zip(asks, best, dry, strict=True) if o != NONE and d]
 
 
-def _named(a: Analysis, times: CallTimes, calls: Array, part: str) -> Array:
+def _named(a: Loaded, times: CallTimes, calls: Array, part: str) -> Array:
     """Which of the calls have `part` in their name."""
     names = a.trace.columns("api_calls", ("name_id",))["name_id"][times.row[calls]]
     ids, at = np.unique(names, return_inverse=True)

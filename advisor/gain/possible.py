@@ -8,11 +8,13 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.gain import limits
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import PARTS
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.intervals import Coverage, union, union_by
+from advisor.metrics.loaded import Loaded
 from advisor.metrics.operations import Kind
 from advisor.metrics.sharing import threads_elsewhere
+from advisor.metrics.stepped import Stepped
 from advisor.model.arrays import Array, distinct
 
 
@@ -43,7 +45,7 @@ class Possible(Struct, frozen=True):
         return min(step - (self.traced_ns - share * self.profiler_ns), step - self.gpu_ns)
 
 
-def busy_ns(a: Analysis, at: Array) -> float:
+def busy_ns(a: Stepped, at: Array) -> float:
     """How long the busiest device ran these operations in the window, ns."""
     ops, window = a.ops, a.window
     start, end = ops.start[at], ops.end[at]
@@ -53,7 +55,7 @@ def busy_ns(a: Analysis, at: Array) -> float:
     return float(max((spans.total for spans in busy), default=0))
 
 
-def gpu_ns(a: Analysis, inflation: float) -> float:
+def gpu_ns(a: Stepped, inflation: float) -> float:
     """Time in which kernels, copies and memsets of the process ran in a mean step of the window, ns, kernels
     as long as they are untraced: tracing made those of graphs `inflation` times as long. Copies that run
     beside kernels for the most part may do so all the time where the host is faster."""
@@ -71,7 +73,7 @@ def gpu_ns(a: Analysis, inflation: float) -> float:
     return busy / len(steps)
 
 
-def _beside_kernels(a: Analysis, at: Array) -> Array:
+def _beside_kernels(a: Loaded, at: Array) -> Array:
     """Which of these operations are copies on a stream whose copies run beside kernels for at least
     `BESIDE_RATIO` of their time."""
     ops = a.ops.take(at)
@@ -88,7 +90,7 @@ def _beside_kernels(a: Analysis, at: Array) -> Array:
     return out
 
 
-def profiler_ns(a: Analysis) -> float:
+def profiler_ns(a: Budgeted) -> float:
     """Time in which the device waited for the profiler in a mean step of the window, ns."""
     if a.main_device not in a.budgets:
         return 0.0

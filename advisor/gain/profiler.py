@@ -31,9 +31,10 @@ from advisor.gain import limits
 from advisor.gain.inputs import Inputs
 from advisor.gain.whatifs import constant
 from advisor.metrics import limits as metric_limits
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import dense
+from advisor.metrics.loaded import Loaded
 from advisor.metrics.operations import Kind
+from advisor.metrics.recording import Recording
 from advisor.model.arrays import Array, among, marked, median_of
 from advisor.sources.schema import Call
 
@@ -77,7 +78,7 @@ def corrected(
     return _at_pace(traced, scenario.pace(pace))
 
 
-def tracing_pace(a: Analysis, inputs: Inputs) -> float:
+def tracing_pace(a: Loaded, inputs: Inputs) -> float:
     """What host time beside eager launches takes untraced, over what tracing leaves of it, 0..1: below 1
     where launch calls take clearly longer than on a host that is not slow. The PyTorch profiler's take longer
     than those of nsys anywhere."""
@@ -91,7 +92,7 @@ def tracing_pace(a: Analysis, inputs: Inputs) -> float:
     return min(max(pace, limits.LEAST_PACE), 1.0)
 
 
-def node_inflation(a: Analysis) -> float:
+def node_inflation(a: Recording) -> float:
     """How many times as long kernels took in node-traced graph runs as when launched one by one in the same
     shape; 1 unless the capture proves it: they must be most of the graphs' work, beyond what clocks and
     caches do. Another GPU has its own clocks, another process other data."""
@@ -122,7 +123,7 @@ def node_inflation(a: Analysis) -> float:
     return inside / outside
 
 
-def without_inflation(a: Analysis, inputs: Inputs, inflation: float) -> Inputs:
+def without_inflation(a: Loaded, inputs: Inputs, inflation: float) -> Inputs:
     """The inputs with the kernels of graph runs as short as outside of them."""
     if inflation <= 1.0:
         return inputs

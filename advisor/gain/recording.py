@@ -8,8 +8,8 @@ import re
 import numpy as np
 
 from advisor.gain.whatifs import constant
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Spans, union
+from advisor.metrics.loaded import Loaded
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import OPERATIONS
 
@@ -17,7 +17,7 @@ from advisor.sources.schema import OPERATIONS
 _STEP_MARK = re.compile(r"^ProfilerStep#(\d+)$")
 
 
-def recordings(a: Analysis) -> dict[int, list[tuple[Array, Array, bool]]]:
+def recordings(a: Loaded) -> dict[int, list[tuple[Array, Array, bool]]]:
     """Operators and Python calls recorded on each thread by a profiler of a framework: when each began
     (ascending), and the most that recording all before the n-th cost, ns."""
     shapes = constant("shapes_trace_cost")
@@ -43,7 +43,7 @@ def recordings(a: Analysis) -> dict[int, list[tuple[Array, Array, bool]]]:
     return found
 
 
-def step_marks(a: Analysis) -> dict[int, Spans]:
+def step_marks(a: Loaded) -> dict[int, Spans]:
     """By thread: the time between the marks of two steps of which one is numbered after the other, which the
     profiler's `step()` takes. Between others lie steps that it did not record."""
     found = a.ranges.matching(_STEP_MARK.match) if a.trace.has("ranges") else {}

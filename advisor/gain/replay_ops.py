@@ -19,13 +19,14 @@ from advisor.knowledge.gpus import GpuSpec, dram_peak, gpu_of
 from advisor.knowledge.shapes import Precision
 from advisor.metrics import limits as metric_limits
 from advisor.metrics.activity import Activity
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import kind_of
 from advisor.metrics.experts import Routing, adapter_kernels, routing
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_dequantising, weight_bits
+from advisor.metrics.layers import concatenations
 from advisor.metrics.operations import Kind
 from advisor.metrics.passes import Pieces, attention_pieces, widened_caches, widened_weights
+from advisor.metrics.profiled import Profiled
 from advisor.metrics.waited import host_between_copies
 from advisor.model.arrays import Array, among, distinct, median_of
 from advisor.sources.schema import DTOH, HTOD, PAGEABLE, PINNED
@@ -49,7 +50,7 @@ def require(mine: Array, otherwise: str) -> Array:
 class Work:
     """Properties of the replayed operations; every array is made on first use."""
 
-    def __init__(self, a: Analysis, taken: Extract, weight_bytes: int | None = None) -> None:
+    def __init__(self, a: Profiled, taken: Extract, weight_bytes: int | None = None) -> None:
         self.a = a
         self.taken = taken
         self.weight_bytes = weight_bytes
@@ -57,7 +58,7 @@ class Work:
         self.kind, self.name = a.ops.kind[self.at], a.op_name[self.at]
         self.device = a.ops.device[self.at]
         self.remembered = Remembered()
-        self._found: dict[Callable[[Analysis, int], Array], Array] = {}
+        self._found: dict[Callable[[Profiled, int], Array], Array] = {}
 
     def __len__(self) -> int:
         return len(self.at)
@@ -112,7 +113,7 @@ class Work:
         return self.family(frozenset(("index", "copy")))
 
     @cached_property
-    def placed(self) -> tuple[Analysis, Array, Array]:
+    def placed(self) -> tuple[Profiled, Array, Array]:
         """The replayed operations and their steps, as arguments of the functions about a pass."""
         return self.a, self.at, self.taken.inputs.ops.step
 
@@ -144,7 +145,14 @@ class Work:
         """Mask of the kernels that send to or receive from one other GPU, as far as their names tell."""
         return self.communication & self.select(lambda k: kind_of(k.operation) == "send-recv")
 
-    def found_by(self, find: Callable[[Analysis, int], Array]) -> Array:
+    @cached_property
+    def concatenations(self) -> Array:
+        """Mask of the kernels that only put tensors one behind the other."""
+        a, devices = self.a, distinct(self.device).tolist()
+        found = [concatenations(a.names, a.kernels(d), a.layers(d)) for d in devices]
+        return np.isin(self.at, np.concatenate(found) if found else [])
+
+    def found_by(self, find: Callable[[Profiled, int], Array]) -> Array:
         """Mask of the operations that `find` gives for one of the devices; searched once."""
         if find not in self._found:
             found = [find(self.a, device) for device in distinct(self.device).tolist()]

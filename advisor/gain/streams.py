@@ -9,14 +9,14 @@ from msgspec.structs import replace
 from advisor.gain import limits
 from advisor.gain.inputs import NONE
 from advisor.gain.whatifs import constant
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.loaded import Loaded
 from advisor.metrics.operations import Operations
 from advisor.model.arrays import Array, begins_run, distinct, median_of
 from advisor.sources.schema import MISSING
 
 
 def before_each(
-    a: Analysis, ops: Operations, stream: Array, stretch: Array, by_stream: Array, count: int, lo: int
+    a: Loaded, ops: Operations, stream: Array, stretch: Array, by_stream: Array, count: int, lo: int
 ) -> tuple[Array, Array, Array]:
     """In stream order: end of the predecessor (before the first of a stretch, the last operation that is not
     replayed), and whether it is of the same call; and when each stream is free."""

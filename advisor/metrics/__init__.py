@@ -1,7 +1,8 @@
-"""`Trace` in, small tables and scalars out. Pure functions that know no threshold.
+"""`Trace` in, small tables and scalars out: four stages, each a frozen record made of the one before.
 
-Open ``analysis`` first: everything computed from one trace, each part once and only when asked for;
-``analysed`` is what metrics take of it. ``operations`` joins GPU work to its calls, ``window`` and ``steps``
-find what is analysed, ``budget`` divides it, ``intervals`` is the algebra below all of it. ``limits`` holds
-judged numbers with their origin. Most others measure one subject for one module of ``facts``.
+Open ``profiled`` first: it runs all stages. ``loaded`` joins the tables of a capture; ``recording`` and
+``stepped`` find the steps of a process on a device, start-up and the window; ``budgeted`` divides the window
+of each device; ``profiled`` adds what samples, the order of kernels and the spread of steps tell. A metric
+names the earliest stage that holds what it takes; one that a stage is made of takes the stage before, or
+values. ``intervals`` is the algebra below all of it, ``limits`` holds judged numbers with their origin.
 """

@@ -11,12 +11,9 @@ from msgspec import Struct
 
 from advisor.knowledge.files import step_patterns
 from advisor.metrics import limits
-from advisor.metrics.analysed import Analysed
 from advisor.metrics.enclosed import enclosed
-from advisor.metrics.host import capture_ranges, off_cpu
-from advisor.metrics.intervals import EMPTY, Coverage, Spans, gaps, intersect, joined, union
-from advisor.metrics.steps.model import Steps
-from advisor.metrics.waited import (
+from advisor.metrics.host import HostStates, capture_ranges, off_cpu
+from advisor.metrics.idle_threads import (
     EVENT_CALLS,
     SLEEP_CALLS,
     between_queries,
@@ -25,6 +22,10 @@ from advisor.metrics.waited import (
     os_time,
     other_gap_name,
 )
+from advisor.metrics.intervals import EMPTY, Coverage, Spans, gaps, intersect, joined, union
+from advisor.metrics.loaded import Loaded
+from advisor.metrics.recording import Recording
+from advisor.metrics.steps.model import Steps
 from advisor.metrics.workload import TRAINING
 from advisor.model.arrays import Array, among, distinct, marked, median_of, percentiles
 
@@ -75,7 +76,7 @@ class _Waits(Struct, frozen=True):
         return np.asarray(inside >= share * (self.span.end - self.span.start))
 
 
-def find_arrivals(a: Analysed) -> Arrivals:
+def find_arrivals(a: Recording, states: HostStates) -> Arrivals:
     """The waits of the whole capture; none if the user names the window, in training, and where steps are
     not certain."""
     steps, chosen = a.repeated, a.selection
@@ -87,10 +88,10 @@ def find_arrivals(a: Analysed) -> Arrivals:
         return Arrivals()
     if chosen.window or chosen.nvtx or a.program.kind == TRAINING:
         return Arrivals()
-    found = _unexplained(a, _before_steps(a, steps))
+    found = _unexplained(a, states, _before_steps(a, steps))
     first, last = int(steps.gpu_end[0]), int(steps.gpu_end[-1])
     period = _period(found)
-    waits = found if period else found.take(_in_event_calls(a, found) | _vary(found))
+    waits = found if period else found.take(_in_event_calls(a, states, found) | _vary(found))
     if (
         _between_tokens(waits, steps)
         or len(waits) < limits.window.LEAST_WAITS
@@ -117,7 +118,7 @@ def _period(found: _Waits) -> float:
     return usual if even and varies else 0.0
 
 
-def _before_steps(a: Analysed, steps: Steps) -> _Waits:
+def _before_steps(a: Loaded, steps: Steps) -> _Waits:
     """Every such time of `LONG_HOST_NS` and more in which no device works."""
     calls = a.trace.columns("api_calls", ("start", "thread"))
     at = np.flatnonzero((steps.op_step >= 0) & (a.ops.api >= 0))
@@ -150,23 +151,20 @@ def _some(spans: Spans, kept: Array) -> Spans:
     return Spans(spans.start[kept], spans.end[kept])
 
 
-def _unexplained(a: Analysed, found: _Waits) -> _Waits:
+def _unexplained(a: Recording, states: HostStates, found: _Waits) -> _Waits:
     """Those that nothing recorded explains: garbage collection, loading, start-up, the profiler, polling
     for own work, a thread that runs on its CPU or is in calls that do work, a range that names the work."""
     kept = ~found.asked
     for one in distinct(found.thread).tolist():
-        states = a.states.cold, a.states.gc, a.states.gil, a.states.loading
-        named = [by.get(one, EMPTY) for by in states]
+        by_thread = states.cold, states.gc, states.gil, states.loading
+        named = [by.get(one, EMPTY) for by in by_thread]
         known = [
             joined(
-                capture_ranges(a.trace),
-                *a.states.overhead.values(),
-                *a.states.thread_overhead.values(),
-                *named,
+                capture_ranges(a.trace), *states.overhead.values(), *states.thread_overhead.values(), *named
             )
         ]
         asleep = off_cpu(a.trace, one, waiting=True)
-        if one in a.states.os:
+        if one in states.os:
             waiting, working = _calls_of_system(a, one, _WAITS)
             asleep = waiting if asleep is None else joined(asleep, waiting)
             known.append(working)
@@ -175,7 +173,7 @@ def _unexplained(a: Analysed, found: _Waits) -> _Waits:
             kept &= ~mine | ~found.covered(spans, 0.5)
         if asleep is not None:
             kept &= ~mine | found.covered(asleep, 0.5)
-        kept[mine] &= ~enclosed(a, one, _some(found.span, mine))
+        kept[mine] &= ~enclosed(a.ranges, a.repeated, one, _some(found.span, mine))
     found = found.take(kept)
     for one in distinct(found.thread).tolist():
         spans = _some(found.span, found.thread == one)
@@ -185,7 +183,7 @@ def _unexplained(a: Analysed, found: _Waits) -> _Waits:
     return found
 
 
-def _calls_of_system(a: Analysed, thread: int, wanted: re.Pattern[str]) -> tuple[Spans, Spans]:
+def _calls_of_system(a: Loaded, thread: int, wanted: re.Pattern[str]) -> tuple[Spans, Spans]:
     """When a thread is in these calls of the operating system, and when in others."""
     start, end, of, name_id = a.trace.columns("host_calls", ("start", "end", "thread", "name_id")).values()
     ids = distinct(name_id)
@@ -197,11 +195,11 @@ def _calls_of_system(a: Analysed, thread: int, wanted: re.Pattern[str]) -> tuple
     return union(start[inside], end[inside]), union(start[others], end[others])
 
 
-def _in_event_calls(a: Analysed, found: _Waits) -> Array:
+def _in_event_calls(a: Loaded, states: HostStates, found: _Waits) -> Array:
     """Which of them are spent in calls that wait for events."""
     out = np.zeros(len(found), bool)
     for one in distinct(found.thread).tolist():
-        if one in a.states.os:
+        if one in states.os:
             events = _calls_of_system(a, one, _EVENTS)[0]
             out |= (found.thread == one) & found.covered(events, limits.window.COVERED_RATIO)
     return out
@@ -252,7 +250,7 @@ def _before_prompts(waits: _Waits, steps: Steps) -> bool:
     return bool(reads.mean() >= limits.window.COVERED_RATIO)
 
 
-def _call(a: Analysed, waits: _Waits) -> str:
+def _call(a: Loaded, waits: _Waits) -> str:
     """The call of the operating system that holds most of them: of the threads that launch, if one does."""
     if not a.trace.has("host_calls"):
         return ""

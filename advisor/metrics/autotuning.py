@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from advisor.metrics import limits
-from advisor.metrics.analysed import Analysed
 from advisor.metrics.kernels import MATMUL
+from advisor.metrics.loaded import Loaded
 from advisor.metrics.operations import combinations
 from advisor.metrics.steps.model import Steps
 from advisor.model.arrays import Array, distinct
@@ -16,7 +16,7 @@ from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Columns
 
 
-def compiled(a: Analysed, calls: Columns, modules: Array, first: int) -> Array:
+def compiled(a: Loaded, calls: Columns, modules: Array, first: int) -> Array:
     """Thread, begin and end of the host code directly before modules are loaded once there has been work
     (from `first` on, ns), if that happens again: what is loaded then has been compiled there."""
     rows = modules[(calls["call"][modules] == Call.MODULE) & (calls["start"][modules] > first)]
@@ -32,7 +32,7 @@ def compiled(a: Analysed, calls: Columns, modules: Array, first: int) -> Array:
     return np.stack((thread[long], begin[long], end[long]))
 
 
-def trials(a: Analysed, calls: Columns, until: int, steps: Steps) -> Iterator[tuple[str, int, int, int]]:
+def trials(a: Loaded, calls: Columns, until: int, steps: Steps) -> Iterator[tuple[str, int, int, int]]:
     """Autotuning without a range: stretches in which kernels of the same product are tried one after the
     other, each with what it is, begin, end and thread. Kernels that also run after `until` (ns) were chosen,
     except those that few of the `steps` run."""

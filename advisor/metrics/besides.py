@@ -6,11 +6,11 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.metrics import limits
-from advisor.metrics.window import Windowed
+from advisor.metrics.stepped import Stepped
 from advisor.model.arrays import Array, median_of
 
 
-def work_besides(a: Windowed, steps: Array) -> Array:
+def work_besides(a: Stepped, steps: Array) -> Array:
     """ns of kernels that each of these steps (positions in `a.steps`), ascending, runs beyond the median
     calls of each kernel (steps by names of `a.names`), where it runs all the others do.
 
@@ -32,7 +32,7 @@ def work_besides(a: Windowed, steps: Array) -> Array:
     return out
 
 
-def other_work(a: Windowed, steps: Array, times: Array) -> Array:
+def other_work(a: Stepped, steps: Array, times: Array) -> Array:
     """ns of such kernels by step and name; none in steps (of these `times`, ns) that run little of them."""
     usual = median_of(times) if len(times) >= limits.kernels.EVEN_STEPS else np.inf
     if not (times > (1 + limits.kernels.BESIDES_RATIO) * usual).any():

@@ -15,7 +15,8 @@ from advisor.metrics import limits
 from advisor.metrics.host import HostStates, Slice, Threads, ThreadStates, held_by_others
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, gaps, intersect, positions, subtract, union
 from advisor.metrics.operations import Kind, Operations, Rows, of_copies, times_of
-from advisor.metrics.window import Window, Windowed
+from advisor.metrics.stepped import Stepped
+from advisor.metrics.window import Window
 from advisor.model import parts
 from advisor.model.arrays import Array, among, compact, distinct, run_of
 from advisor.sources.schema import DTOH, HTOD, MIGRATIONS, MISSING, Call
@@ -103,8 +104,21 @@ def device_gaps(
         np.where(mask, value, MISSING).astype(np.int32)
         for mask, value in ((known, ops.process[at]), (known, at), (has_prev, prev))
     )
-    of_call = call_end, call.astype(np.int8), compact(thread.astype(np.int32)), compact(process)
-    return Gaps(*idle, following, before, *of_call, internal, crosses, migrated, held), busy
+    found = Gaps(
+        start=idle.start,
+        end=idle.end,
+        next_op=following,
+        prev_op=before,
+        call_end=call_end,
+        call=call.astype(np.int8),
+        thread=compact(thread.astype(np.int32)),
+        process=compact(process),
+        internal=internal,
+        crosses_step=crosses,
+        migrated=migrated,
+        held=held,
+    )
+    return found, busy
 
 
 def empty_queue_share(found: Gaps) -> float | None:
@@ -182,8 +196,8 @@ class DeviceBudget(Struct, frozen=True, dict=True):
         return self.window.nonzero_length if part == "profiler" else self.program_ns
 
 
-def device_budget(a: Windowed) -> DeviceBudget:
-    """Budget of the device that the analysis is about."""
+def device_budget(a: Stepped) -> DeviceBudget:
+    """Budget of the device that these steps are of."""
     trace, window, device, step_end = a.trace, a.window, a.main_device, a.steps.gpu_end
     ops, communication, op_step = a.ops, a.communication, a.steps.op_step
     mine = np.flatnonzero(ops.device == device)

@@ -11,7 +11,7 @@ from msgspec import Struct
 from advisor.knowledge.files import call_site_patterns, step_patterns
 from advisor.knowledge.shapes import FrameKind
 from advisor.metrics import limits
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.host import OPERATOR_TRAITS, ThreadCalls, innermost
 from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.kernels import dense
@@ -66,8 +66,8 @@ class CallSites(Struct, frozen=True):
 class CallSiteFinder:
     """Sites of the calls that one thread makes in the host window."""
 
-    def __init__(self, a: Analysis, device: int, thread: int) -> None:
-        """`a` is the analysis of the device that the thread feeds."""
+    def __init__(self, a: Budgeted, device: int, thread: int) -> None:
+        """`a` is the capture seen from the device that the thread feeds."""
         self._origins = a.provenance.calls
         self._trace, self._ranges, self._gaps = a.trace, a.ranges, a.budgets[device].gaps
         self._frames, self._steps = call_site_patterns(), step_patterns()
@@ -341,7 +341,7 @@ def small_runs(thread: Array, start: Array, kind: Array, small: Array) -> Array:
     return out
 
 
-def small_uploads(a: Analysis, device: int) -> tuple[Array, Array]:
+def small_uploads(a: Budgeted, device: int) -> tuple[Array, Array]:
     """Positions in `ops` of the small copies to a device that are made one after the other, as they were
     called in each run of such; and the run of each."""
     at = a.device_copies(device)

@@ -8,11 +8,13 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics import limits
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import IDLE_PARTS
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.intervals import EMPTY, Coverage, intersect, union
 from advisor.metrics.kernels import nth_alike
+from advisor.metrics.loaded import Loaded
 from advisor.metrics.operations import combinations
+from advisor.metrics.stepped import Stepped
 from advisor.model.arrays import Array, begins_run, rows_at
 from advisor.sources.schema import MISSING, Call
 
@@ -95,7 +97,7 @@ def kind_of(name: str) -> str:
     return next((kind for kind, pattern in _KINDS if pattern.search(name)), _UNKNOWN)
 
 
-def device_collectives(a: Analysis, device: int) -> Collectives:
+def device_collectives(a: Budgeted, device: int) -> Collectives:
     """Collectives of a device in the window. Sizes and communicators are known where the tracer
     recorded the calls' arguments (table `collectives`); kernels carry none."""
     mine = _rows(a, device)
@@ -125,7 +127,7 @@ def device_collectives(a: Analysis, device: int) -> Collectives:
     )
 
 
-def _kind(a: Analysis, kernel: int, call: int, exchange: int) -> str:
+def _kind(a: Loaded, kernel: int, call: int, exchange: int) -> str:
     """The kind by the name of the kernel, or of the call or of the range around it where several kinds share
     a kernel."""
     kind = kind_of(a.names.texts[kernel])
@@ -137,7 +139,7 @@ def _kind(a: Analysis, kernel: int, call: int, exchange: int) -> str:
     return kind if recorded == _UNKNOWN else recorded
 
 
-def _inside_exchanges(a: Analysis, mine: Array) -> Array:
+def _inside_exchanges(a: Loaded, mine: Array) -> Array:
     """Whether the operations were issued inside a range or operator named after an all-to-all exchange, which
     NCCL makes of sends and receives."""
     api = a.ops.api[mine]
@@ -162,12 +164,12 @@ def small(found: Collectives) -> Array:
     return out
 
 
-def small_collectives(a: Analysis, device: int) -> Array:
+def small_collectives(a: Budgeted, device: int) -> Array:
     """The same as positions in `ops`."""
     return _rows(a, device)[small(device_collectives(a, device))]
 
 
-def rows_of_collectives(a: Analysis, device: int, found: Collectives) -> Array:
+def rows_of_collectives(a: Budgeted, device: int, found: Collectives) -> Array:
     """Positions in `found` of collectives that follow another one of their kind, with hardly any other kernel
     beside them or between, in rows of which at least half are short: gradients that are exchanged one by one,
     small and large ones. Sends to one rank are none."""
@@ -182,7 +184,7 @@ def rows_of_collectives(a: Analysis, device: int, found: Collectives) -> Array:
     return np.flatnonzero(follows & mostly[row])
 
 
-def gradients(a: Analysis, device: int, found: Collectives) -> Array | None:
+def gradients(a: Budgeted, device: int, found: Collectives) -> Array | None:
     """Mask of the collectives that add up gradients: all-reduces and reduce-scatters after the loss of a
     training step, before its optimiser. None if no loss or no optimiser is known by its kernels."""
     at = a.device_kernels(device)
@@ -195,7 +197,7 @@ def gradients(a: Analysis, device: int, found: Collectives) -> Array | None:
     return np.asarray(adds & (last[0] > last[1]))
 
 
-def collectives_in_rows(a: Analysis, device: int) -> Array:
+def collectives_in_rows(a: Budgeted, device: int) -> Array:
     """The same as positions in `ops`."""
     return _rows(a, device)[rows_of_collectives(a, device, device_collectives(a, device))]
 
@@ -205,7 +207,7 @@ def joining(found: Collectives) -> Array:
     return np.array([kind in JOINING for kind in found.kinds], bool)[found.kind]
 
 
-def in_line(a: Analysis, device: int, found: Collectives) -> Array:
+def in_line(a: Budgeted, device: int, found: Collectives) -> Array:
     """Mask of the collectives of decode steps that join the parts of layers, where hardly any other kernel
     runs beside collectives: the next layer begins with what they join, and neither the other half of a batch
     nor other requests compute meanwhile."""
@@ -216,18 +218,18 @@ def in_line(a: Analysis, device: int, found: Collectives) -> Array:
     return np.asarray(joining(found) & decodes[a.steps.op_step[_rows(a, device)]])
 
 
-def collectives_in_line(a: Analysis, device: int) -> Array:
+def collectives_in_line(a: Budgeted, device: int) -> Array:
     """The same as positions in `ops`."""
     return _rows(a, device)[in_line(a, device, device_collectives(a, device))]
 
 
-def bytes_of_collectives(a: Analysis, device: int) -> tuple[Array, Array]:
+def bytes_of_collectives(a: Budgeted, device: int) -> tuple[Array, Array]:
     """Positions in `ops` of the collectives of a device, and how many bytes each moves, MISSING if the tracer
     did not record it."""
     return _rows(a, device), device_collectives(a, device).bytes
 
 
-def _places(a: Analysis, mine: Array, kind: Array) -> Array:
+def _places(a: Stepped, mine: Array, kind: Array) -> Array:
     """Which call of its kind in its step each collective is; equal places of one phase repeat."""
     out = np.full(len(mine), MISSING, np.int64)
     inside = np.flatnonzero(a.steps.op_step[mine] != MISSING)
@@ -239,7 +241,7 @@ def _places(a: Analysis, mine: Array, kind: Array) -> Array:
     return out
 
 
-def leads(a: Analysis, device: int, found: Collectives) -> Array:
+def leads(a: Budgeted, device: int, found: Collectives) -> Array:
     """ns that the device spent on each of `LEADS` since the end of the collective before, a row a call; NaN
     in the first row: the time before the window is unknown."""
     out = np.full((len(found), len(LEADS)), np.nan)
@@ -264,7 +266,7 @@ def leads(a: Analysis, device: int, found: Collectives) -> Array:
     return out
 
 
-def blocking(a: Analysis, device: int, found: Collectives) -> float | None:
+def blocking(a: Budgeted, device: int, found: Collectives) -> float | None:
     """Share of the exposed time that held up the next kernel: it had been launched by the end of the
     collective, or the host waited for the collective in a call. Otherwise the host was late, and the device
     would have been idle anyway. None if nothing is exposed or launches are not recorded."""
@@ -283,19 +285,19 @@ def blocking(a: Analysis, device: int, found: Collectives) -> float | None:
     return float(weight[known][held].sum() / weight[known].sum())
 
 
-def overlap(a: Analysis, device: int) -> tuple[int, int]:
+def overlap(a: Budgeted, device: int) -> tuple[int, int]:
     """ns in which collectives run, and of these the ns in which other kernels run beside them."""
     mine = _rows(a, device)
     own = a.window.cut(union(a.ops.start[mine], a.ops.end[mine]))
     return own.total, intersect(own, a.budgets[device].compute).total
 
 
-def _rows(a: Analysis, device: int) -> Array:
+def _rows(a: Budgeted, device: int) -> Array:
     at = a.device_kernels(device)
     return at[a.communication[at]]
 
 
-def _arguments(a: Analysis, device: int, mine: Array) -> tuple[Array, Array, tuple[str, ...], Array, Array]:
+def _arguments(a: Loaded, device: int, mine: Array) -> tuple[Array, Array, tuple[str, ...], Array, Array]:
     """Name of the call, bytes, communicator and sequence number of each collective."""
     names = ("start", "device", "stream", "name_id", "bytes", "group_id", "sequence")
     recorded = a.trace.columns("collectives", names)

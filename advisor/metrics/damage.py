@@ -362,3 +362,47 @@ def _products_left_out(trace: Trace) -> float:
         return 0.0
     share = lost / count
     return share if changes >= share * (1 - share) * count > 1 else 0.0
+
+
+# --- steps, or replays of one graph, of which no two run the same kernels ---------------------------
+
+
+def uneven_share(trace: Trace, ops: Operations, op_name: Array, op_step: Array) -> float:
+    """Share of the kernels left out at random, by counts in steps, else in replays; 0 if none shows."""
+    replays = np.append(trace.columns("api_calls", ("call",))["call"] == Call.GRAPH_LAUNCH, False)  # of none
+    replay = np.where(replays[ops.api], ops.api, MISSING)
+    return max(_random_loss(group, op_name) for group in (op_step, replay))
+
+
+def _random_loss(group: Array, name: Array) -> float:
+    """Counts of kernels thinned at random with probability p vary by 1 - p: the share lost."""
+    inside = np.flatnonzero((group >= 0) & (name >= 0))
+    groups, row = dense(group[inside])
+    names, column = dense(name[inside])
+    del inside  # large, and no longer needed
+    total = np.bincount(row, minlength=len(groups))
+    alike = (
+        np.abs(total - median_of(total)) <= limits.recording.ALIKE_SIZE_RATIO * median_of(total)
+        if len(total)
+        else total > 0
+    )
+    if alike.sum() < max(limits.recording.ALIKE_STEPS, limits.recording.ALIKE_STEPS_RATIO * len(groups)):
+        return 0.0
+    row *= len(names)
+    row += column
+    counts = np.bincount(row, minlength=len(groups) * len(names))
+    counts = counts.reshape(len(groups), len(names))[alike]
+    counts = counts[:, counts.mean(axis=0) >= limits.recording.COUNTED_CALLS]
+    if counts.shape[1] < limits.recording.COUNTED_KERNELS:
+        return 0.0
+    mean, spread = counts.mean(axis=0), counts.var(axis=0, ddof=1)
+    loss = float(spread.sum() / mean.sum())
+    varying = float(mean[spread > 0].sum() / mean.sum())
+    apart = median_of(spread / mean) >= loss / 2
+    if (
+        varying < limits.recording.VARYING_RATIO
+        or not apart
+        or counts.sum(axis=1).var(ddof=1) > limits.recording.TOGETHER_FACTOR * spread.sum()
+    ):
+        return 0.0
+    return loss if limits.recording.LEAST_LOSS_RATIO <= loss <= limits.recording.MOST_SPREAD else 0.0

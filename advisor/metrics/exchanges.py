@@ -7,7 +7,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics import limits
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.collectives import POINT_TO_POINT, Collectives
 from advisor.model.arrays import Array
 
@@ -25,7 +25,7 @@ class Exchanges(Struct, frozen=True):
     halves: bool
 
 
-def find_exchanges(a: Analysis, device: int, found: Collectives) -> Exchanges:
+def find_exchanges(a: Budgeted, device: int, found: Collectives) -> Exchanges:
     """Collectives between attention and kernels of experts, in the order in which kernels begin; none if no
     kernels of experts run, and none that send tokens to them.
 

@@ -10,10 +10,12 @@ from msgspec import Struct
 
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics import limits
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.kernels import MATMUL, UNFUSED, dense, is_helper, is_product
+from advisor.metrics.loaded import Loaded
 from advisor.metrics.matmuls import matmuls
 from advisor.metrics.operations import Kind, combinations
+from advisor.metrics.stepped import Stepped
 from advisor.model.arrays import Array, among, begins_run, distinct, median_of, ordered, where
 from advisor.sources.schema import DTOH, MISSING
 
@@ -39,7 +41,7 @@ class LooseExperts(Struct, frozen=True):
     loop: Array
 
 
-def loose_experts(a: Analysis, device: int) -> LooseExperts | None:
+def loose_experts(a: Budgeted, device: int) -> LooseExperts | None:
     """Loose experts in the steps of the window, else in all of it; None if it holds no kernels."""
     at = a.device_kernels(device)
     step = a.steps.op_step[at] if a.step_count else np.zeros(len(at), np.int32)
@@ -78,7 +80,7 @@ def loose_experts(a: Analysis, device: int) -> LooseExperts | None:
     return LooseExperts(*count, start, end, closes - opens + 1, readbacks, loop)
 
 
-def _loops(a: Analysis, at: Array, step: Array, topk: Array) -> tuple[Array, Array]:
+def _loops(a: Stepped, at: Array, step: Array, topk: Array) -> tuple[Array, Array]:
     """First and last kernel (positions in `at`, ascending) of each layer whose experts run one by one."""
 
     def named(wanted: Callable[[KernelFamily], bool]) -> Array:
@@ -112,7 +114,7 @@ def _loops(a: Analysis, at: Array, step: Array, topk: Array) -> tuple[Array, Arr
     return np.where(gated, gate, first)[found], last[found]
 
 
-def _readbacks(a: Analysis, device: int) -> Array:
+def _readbacks(a: Loaded, device: int) -> Array:
     """Positions of the copies of counts and indices to the host."""
     at = np.flatnonzero((a.ops.kind == Kind.COPY) & (a.ops.device == device))
     kind, size = (column[a.ops.row[at]] for column in a.trace.columns("copies", ("kind", "bytes")).values())
@@ -154,13 +156,13 @@ class Routing(Struct, frozen=True):
         return low, mid, max(high, 1.0)
 
 
-def routing(a: Analysis, device: int) -> list[Routing]:
+def routing(a: Budgeted, device: int) -> list[Routing]:
     """How evenly tokens were spread over experts; empty if no kernels of experts are seen."""
     found = list(_loose(a, device))
     return found or list(_grouped(a, device))
 
 
-def _grouped(a: Analysis, device: int) -> Iterator[Routing]:
+def _grouped(a: Budgeted, device: int) -> Iterator[Routing]:
     """By name, grid and the kernel before: the products of one layer may share both."""
     all_at = a.device_kernels(device)
     grouped = a.names.mask(lambda k: k.family == "moe" and "GEMM" in k.operation)
@@ -176,7 +178,7 @@ def _grouped(a: Analysis, device: int) -> Iterator[Routing]:
             yield Routing("grouped", same, a.ops.length[same], none, none, none, "blocks")
 
 
-def _loose(a: Analysis, device: int) -> Iterator[Routing]:
+def _loose(a: Budgeted, device: int) -> Iterator[Routing]:
     found = loose_experts(a, device)
     at = a.device_kernels(device)
     if found is None or not len(found.start) or not a.trace.has("kernels"):
@@ -208,7 +210,7 @@ def _loose(a: Analysis, device: int) -> Iterator[Routing]:
         yield Routing(by, experts, time, most[layers], hit, most[layers] * hit / total, unit)
 
 
-def _sizes(a: Analysis, device: int, at: Array, product: Array, active: Array) -> tuple[Array, str]:
+def _sizes(a: Budgeted, device: int, at: Array, product: Array, active: Array) -> tuple[Array, str]:
     """What each activation works on: rows of the product before it, else blocks of its own grid."""
     known = matmuls(a, device)
     if known is not None and active.any():
@@ -221,7 +223,7 @@ def _sizes(a: Analysis, device: int, at: Array, product: Array, active: Array) -
     return _blocks(a, at).astype(float), "blocks"
 
 
-def _blocks(a: Analysis, at: Array) -> Array:
+def _blocks(a: Loaded, at: Array) -> Array:
     return np.asarray(a.trace.columns("kernels", ("blocks",))["blocks"][a.ops.row[at]])
 
 
@@ -236,7 +238,7 @@ def is_adapter(kernel: KernelFamily) -> bool:
     return kernel.operation == "LoRA GEMM"
 
 
-def adapter_kernels(a: Analysis, at: Array) -> Array:
+def adapter_kernels(a: Loaded, at: Array) -> Array:
     """Which operations `at` (positions in `ops`) compute adapters: kernels written for them; and, by order,
     a product, two shorter ones unlike each other, a multiplication by the scale and an addition to the
     first result (a compiler fuses the last two), without the first product. Keys and values, which are two

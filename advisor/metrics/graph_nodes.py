@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.metrics import limits
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.kernels import ATTENTION, call_key, launch_shape
 from advisor.metrics.operations import combinations
 
@@ -24,7 +24,7 @@ class UnevenNodes(NamedTuple):
     over: float
 
 
-def uneven_nodes(a: Analysis, device: int) -> UnevenNodes | None:
+def uneven_nodes(a: Budgeted, device: int) -> UnevenNodes | None:
     """None if no node of a graph was recorded."""
     at = a.device_kernels(device)
     at = at[a.ops.graph_node[at] != 0]

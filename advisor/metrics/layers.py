@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 from msgspec import Struct
@@ -12,10 +11,10 @@ from msgspec import Struct
 from advisor.knowledge.engine_signs import workload_knowledge
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics import limits
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.host import innermost_on_threads
-from advisor.metrics.kernels import ATTENTION, dense, is_combining, is_helper
+from advisor.metrics.kernels import ATTENTION, Names, dense, is_combining, is_helper
 from advisor.metrics.operations import Kind
-from advisor.metrics.origins import Attributed
 from advisor.metrics.passes import DeviceKernels, attention_pieces
 from advisor.model.arrays import (
     Array,
@@ -78,18 +77,12 @@ class Layers(Struct, frozen=True):
         return np.bincount(key, duration, steps * self.count * len(PARTS)).reshape(shape)
 
 
-class _ByKernels(Attributed, Protocol):
-    def kernels(self, device: int) -> DeviceKernels: ...
-
-    def layers(self, device: int) -> Layers | None: ...
-
-
 def is_layout_change(kernel: KernelFamily) -> bool:
     """Tensors between NCHW and NHWC, and formats of TensorRT."""
     return kernel.operation.startswith("layout change")
 
 
-def find_layers(a: _ByKernels, device: int) -> Layers | None:
+def find_layers(a: Budgeted, device: int) -> Layers | None:
     """Layers by Python modules, else by ranges that number them, else by the order of the kernels in steps
     of the commonest phase; None if nothing shows them, or they hold less than half of the kernel time."""
     kernels = a.kernels(device)
@@ -121,16 +114,11 @@ def find_layers(a: _ByKernels, device: int) -> Layers | None:
     return None
 
 
-def concatenations(a: _ByKernels, device: int) -> Array:
+def concatenations(names: Names, kernels: DeviceKernels, layers: Layers | None) -> Array:
     """Positions in `ops` of kernels that only put tensors one behind the other, those that append to the KV
-    cache left out."""
-    kernels = a.kernels(device)
-    joining = a.names.mask(lambda k: k.operation == "concatenate")[kernels.name]
-    if not joining.any():
-        return kernels.at[joining]
-    layers = a.layers(device)
-    appended = kernels.at[:0] if layers is None else layers.joins
-    return without(kernels.at[joining], appended)
+    cache (of these layers) left out."""
+    joining = names.mask(lambda k: k.operation == "concatenate")[kernels.name]
+    return kernels.at[joining] if layers is None else without(kernels.at[joining], layers.joins)
 
 
 def _sign(kernel: KernelFamily) -> int:
@@ -160,7 +148,7 @@ def _joins(signs: Array, bounds: Array) -> Array:
 # ------------------------------------------------------------------------------- by names
 
 
-def _by_modules(a: _ByKernels, at: Array) -> tuple[Array, Array] | None:
+def _by_modules(a: Budgeted, at: Array) -> tuple[Array, Array] | None:
     """Of modules of one class below the same parent, the outermost ones that hold attention."""
     found = a.provenance.ops
     if found is None or not found.modules:
@@ -191,7 +179,7 @@ def _by_modules(a: _ByKernels, at: Array) -> tuple[Array, Array] | None:
     return layers, parts
 
 
-def _by_ranges(a: _ByKernels, at: Array, step: Array) -> tuple[Array, Array] | None:
+def _by_ranges(a: Budgeted, at: Array, step: Array) -> tuple[Array, Array] | None:
     """Ranges with the number of a layer around the launch, and the outermost one that names its part; where
     none has a number, ranges that name attention and feed-forward networks are counted in each step."""
     names, ranges = workload_knowledge(), a.ranges
@@ -211,7 +199,7 @@ def _by_ranges(a: _ByKernels, at: Array, step: Array) -> tuple[Array, Array] | N
     return layer, np.where(part >= 0, part, _OTHER)
 
 
-def _unnumbered(a: _ByKernels, at: Array, step: Array, parts: dict[int, int]) -> tuple[Array, Array]:
+def _unnumbered(a: Budgeted, at: Array, step: Array, parts: dict[int, int]) -> tuple[Array, Array]:
     """Layer k holds the k-th attention range of a step, and the k-th network of as many; else those networks
     that follow its attention."""
     rows = a.ranges.rows(list(parts))
@@ -232,7 +220,7 @@ def _unnumbered(a: _ByKernels, at: Array, step: Array, parts: dict[int, int]) ->
     return layer, np.where(hit >= 0, np.append(of_row, 0)[hit], _OTHER)
 
 
-def _around(a: _ByKernels, at: Array, rows: Mapping[str, Array], label: Array, depth: int) -> Array:
+def _around(a: Budgeted, at: Array, rows: Mapping[str, Array], label: Array, depth: int) -> Array:
     """Label of the innermost of these ranges, at most `depth` levels down, around each launch."""
     out = np.full(len(at), MISSING, np.int64)
     called = a.ops.api[at] >= 0
@@ -354,13 +342,13 @@ def _with_helpers(signs: Array, at: int) -> int:
     return at
 
 
-def in_norms(a: _ByKernels, found: Layers) -> Array:
+def in_norms(a: Budgeted, found: Layers) -> Array:
     """Which of the kernels of layers are norms or activations."""
     mask = a.names.mask(lambda k: k.family in ("norm", "activation"))
     return np.asarray(mask[a.op_name[found.at]] & (a.ops.kind[found.at] == Kind.KERNEL))
 
 
-def full_splits(a: _ByKernels, device: int, *, prompts: bool = False) -> Array:
+def full_splits(a: Budgeted, device: int, *, prompts: bool = False) -> Array:
     """Which kernels of a device are split-KV attention that has no need to split, or only those for
     `prompts`: [kernels], bool.
 

@@ -6,10 +6,12 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics import limits
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.intervals import Coverage, Spans, intersect, union, union_by
 from advisor.metrics.kernels import Distribution, call_key, dense, distribution, nth_alike
+from advisor.metrics.loaded import Loaded
 from advisor.metrics.operations import Kind
+from advisor.metrics.recording import Recording
 from advisor.model.arrays import Array, among, distinct, each, marked, median_of, percentiles, picked, sorting
 from advisor.sources.schema import MISSING, Call
 
@@ -17,8 +19,8 @@ from advisor.sources.schema import MISSING, Call
 class LikeCalls(Struct, frozen=True):
     """Kernels of one device in the window, grouped by what they may be compared with.
 
-    `at` are positions in `Analysis.ops`, `group` and `duration` (ns) have one entry for each of
-    them; `name` (position in `Analysis.names`) and `spread` one for each group.
+    `at` are positions in `Profiled.ops`, `group` and `duration` (ns) have one entry for each of
+    them; `name` (position in `Profiled.names`) and `spread` one for each group.
     """
 
     at: Array
@@ -31,7 +33,7 @@ class LikeCalls(Struct, frozen=True):
         return len(self.name)
 
 
-def like_calls(a: Analysis, device: int, least: int = 0) -> LikeCalls:
+def like_calls(a: Budgeted, device: int, least: int = 0) -> LikeCalls:
     """The device's calls by process, kernel, launch shape, neighbours and place in the step: a GEMM of one
     shape serves projections of different depth, and only its place tells them apart.
 
@@ -73,7 +75,7 @@ def _among_neighbours(call: Array, stream: Array) -> Array:
     return out
 
 
-def _by_place(a: Analysis, at: Array, group: Array, duration: Array) -> Array:
+def _by_place(a: Recording, at: Array, group: Array, duration: Array) -> Array:
     """The groups, divided where even the shortest calls of some places of the steps take longer than those
     of the others. The first call of a group in a step of one phase is one place, the second another."""
     step = picked(a.steps.op_step, at)
@@ -111,7 +113,7 @@ def _kinds_of_places(step: Array, of: Array, took: Array, phases: Array) -> tupl
     return kind[place], len(known)
 
 
-def two_modes(a: Analysis, device: int, like: LikeCalls, group: int, duration: Array) -> bool:
+def two_modes(a: Budgeted, device: int, like: LikeCalls, group: int, duration: Array) -> bool:
     """Whether the slow calls of a group (positions of it in `like`) are work of their own, and no tail."""
     mine = np.flatnonzero(like.group == group)
     slow = duration[mine] > limits.kernels.SLOW_CALL_FACTOR * median_of(duration[mine])
@@ -135,7 +137,7 @@ def two_modes(a: Analysis, device: int, like: LikeCalls, group: int, duration: A
     )
 
 
-def alone_ratio(a: Analysis, device: int, slow: Array) -> float:
+def alone_ratio(a: Budgeted, device: int, slow: Array) -> float:
     """Share (0..1) of the time of slow calls (positions in `ops`) with nothing else on the device."""
     own = union(a.ops.start[slow], a.ops.end[slow])
     other = marked(len(a.ops), a.device_ops(device)) & ~marked(len(a.ops), slow)
@@ -148,7 +150,7 @@ def slow_calls(like: LikeCalls) -> Array:
     return np.asarray(like.duration > limits.kernels.SLOW_CALL_FACTOR * like.spread.p50[like.group])
 
 
-def alone_ratios(a: Analysis, device: int, like: LikeCalls, slow: Array) -> Array:
+def alone_ratios(a: Budgeted, device: int, like: LikeCalls, slow: Array) -> Array:
     """`alone_ratio` of every group at once; 1 where a group has no slow call. Slow calls of one
     group that overlap each other count as company here."""
     everything, at = a.device_ops(device), like.at[slow]
@@ -164,7 +166,7 @@ def shared_spans(start: Array, end: Array) -> Spans:
     return union(start[1:], np.minimum(end[1:], reach))
 
 
-def coincidences(a: Analysis, device: int, like: LikeCalls) -> dict[str, Array]:
+def coincidences(a: Recording, device: int, like: LikeCalls) -> dict[str, Array]:
     """For each call, what coincided with it: a synchronize call, an allocation or free call, a copy, a
     kernel of another stream, the first iteration.
 
@@ -191,7 +193,7 @@ def coincidences(a: Analysis, device: int, like: LikeCalls) -> dict[str, Array]:
     return out
 
 
-def _during_calls(a: Analysis, at: Array, kinds: tuple[Call, ...]) -> Array:
+def _during_calls(a: Loaded, at: Array, kinds: tuple[Call, ...]) -> Array:
     out = np.zeros(len(at), bool)
     start, end, process, call = a.trace.columns("api_calls", ("start", "end", "process", "call")).values()
     chosen = among(call, kinds)
@@ -205,7 +207,7 @@ def _touches(spans: Spans, start: Array, end: Array) -> Array:
     return np.asarray(Coverage(spans).within(start, end) > 0)
 
 
-def _other_streams(a: Analysis, kernels: Array, at: Array) -> Array:
+def _other_streams(a: Loaded, kernels: Array, at: Array) -> Array:
     """Whether kernels of other streams run at the same time: more overlap than on the own stream."""
     ops = a.ops
     stream = (ops.process.astype(np.int64) << 32) | (ops.stream.astype(np.int64) & 0xFFFFFFFF)

@@ -10,7 +10,8 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics import limits
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.loaded import Loaded
+from advisor.metrics.stepped import Stepped
 from advisor.model.arrays import Array
 from advisor.sources.schema import LOAD_BOTH, LOAD_DECODE, LOAD_PREFILL, TABLES
 from advisor.sources.trace import Trace
@@ -140,7 +141,7 @@ def _prompts_alone(load: Load, trace: Trace) -> Array:
     return np.isin(load.replica, alone)
 
 
-def logged_step_ns(a: Analysis) -> float | None:
+def logged_step_ns(a: Stepped) -> float | None:
     """Time (ns) of a decode step by the engine's log: that of one more token of each request, times the
     tokens that a verification of drafts yields; medians over lines behind which no prompt was read. Of a
     benchmark that times decode steps, their median. None with fewer than three such lines, and where not all
@@ -159,7 +160,7 @@ def logged_step_ns(a: Analysis) -> float | None:
     return float(np.median(ms) * (np.median(accepted) if len(accepted) else 1.0)) * 1e6
 
 
-def logged_requests(a: Analysis) -> tuple[float, float] | None:
+def logged_requests(a: Loaded) -> tuple[float, float] | None:
     """How many requests run and how many wait at a replica: means over the lines of the engine's log that
     count both and in which some run. None without such a line."""
     if not a.trace.has("load"):

@@ -14,9 +14,10 @@ from msgspec import Struct
 from advisor.knowledge.files import KernelFamily
 from advisor.knowledge.operators import recorded_parts
 from advisor.metrics import limits
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.kernels import ATTENTION, MATMUL
 from advisor.metrics.operations import combinations
+from advisor.metrics.stepped import Stepped
 from advisor.model.arrays import Array, median_of, rows_at
 from advisor.sources.schema import MISSING
 
@@ -225,18 +226,18 @@ class Sized(Struct, Generic[Shape], frozen=True):
 Matmuls = Sized[Product]
 
 
-def matmuls(a: Analysis, device: int) -> Matmuls | None:
+def matmuls(a: Budgeted, device: int) -> Matmuls | None:
     """None if no matrix kernel has recorded sizes."""
     return _sized(a, device, MATMUL, product_of)
 
 
-def attentions(a: Analysis, device: int) -> Sized[Attention] | None:
+def attentions(a: Budgeted, device: int) -> Sized[Attention] | None:
     """The same for attention."""
     return _sized(a, device, ATTENTION, attention_of)
 
 
 def _sized(
-    a: Analysis, device: int, families: Collection[str], read: Callable[[str, str], Shape | None]
+    a: Budgeted, device: int, families: Collection[str], read: Callable[[str, str], Shape | None]
 ) -> Sized[Shape] | None:
     origins = a.provenance.ops
     at = a.device_kernels(device)
@@ -257,7 +258,7 @@ def _sized(
     return Sized(at, of_pair[pair], list(known), a.ops.length[at].astype(float), reduction)
 
 
-def recorded_weights(a: Analysis, found: Matmuls | None) -> int | None:
+def recorded_weights(a: Stepped, found: Matmuls | None) -> int | None:
     """Bytes of the weights that a decode step multiplies by, the median of the window. None if sizes or
     types are unknown of nearly all products, and in a prefill, which reads more than weights."""
     if found is None or not a.step_count or not (a.window_phases == "decode").all():

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from advisor.errors import InputError
 from advisor.knowledge.operators import OperatorWork, operator_entries, operator_work
 from advisor.metrics import limits
-from advisor.metrics.analysed import Analysed
 from advisor.metrics.host import OPERATOR_TRAITS, Ranges, innermost_on_threads
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import combinations
 from advisor.metrics.pairing import Match, align, match_calls
+from advisor.metrics.recording import Recording
 from advisor.model.arrays import Array, distinct, rows_at
 from advisor.model.once import cached_property
 from advisor.sources.schema import MISSING, OPERATIONS
@@ -266,33 +266,25 @@ def module_tree(found: Origins, at: Array, duration: Array, apart: bool = False)
 _AGAIN = "record the same model, batch and phase with both profilers"
 
 
-class Attributed(Analysed, Protocol):
-    """An analysis whose work is known by the code that it comes from, its own or another recording's."""
-
-    @property
-    def provenance(self) -> Provenance: ...
-
-    @property
-    def other(self) -> Attributed | None: ...
-
-
 class Provenance:
-    """Origins of the GPU work and of the calls of one analysis; None if nothing names any."""
+    """Origins of the GPU work and of the calls of a recording, by its own ranges and operators or by those of
+    another recording of the same program (`other`); None if nothing names any."""
 
-    def __init__(self, a: Attributed) -> None:
-        self._a = a
+    def __init__(self, a: Recording, other: Recording | None = None) -> None:
+        self._a, self.other = a, other
+        self._theirs = None if other is None else Provenance(other)
 
     @cached_property
     def match(self) -> Match | None:
         """How the operations of the other recording correspond; None without one that has GPU work."""
-        other = self._a.other
+        other = self.other
         return align(self._a, other) if other is not None and len(other.ops) else None
 
     @cached_property
     def quality(self) -> float | None:
         """Share of the GPU time and of the operations that the recordings have in common; where the other
         has no GPU work (of two profilers at once one gets none), of the calls that it shows code around."""
-        if self._a.other is None:
+        if self.other is None:
             return None
         if self.match is not None:
             return self.match.quality
@@ -302,9 +294,9 @@ class Provenance:
 
     def check(self) -> None:
         """Raise InputError if the two recordings are not of one program."""
-        if self._a.other is None:
+        if self.other is None:
             return
-        mine, theirs = (a.trace.capture.path for a in (self._a, self._a.other))
+        mine, theirs = (a.trace.capture.path for a in (self._a, self.other))
         same = self.match.same_ratio if self.match is not None else None
         if self.quality is not None and self.quality < limits.kernels.SAME_PROGRAM_RATIO:
             low, least = (
@@ -321,7 +313,7 @@ class Provenance:
     @property
     def in_words(self) -> str | None:
         """What the other recording is and how well it matches, in words."""
-        other, match = self._a.other, self.match
+        other, match = self.other, self.match
         if other is None:
             return None
         how = f"by clock; it shows code around {self.quality:.1%} of the calls"
@@ -336,13 +328,13 @@ class Provenance:
     def ops(self) -> Origins | None:
         """Origin of each operation of `ops`, by the call that launched it."""
         a, match = self._a, self.match
-        if match is not None and a.other is not None:
-            theirs = a.other.provenance.ops
+        if match is not None and self._theirs is not None:
+            theirs = self._theirs.ops
             if theirs is None:
                 return None
             found = theirs.take(match.other)
             return replace(found, operands=np.where(match.same, found.operands, MISSING))
-        if a.other is None and not _names_origins(a):
+        if self.other is None and not _names_origins(a):
             return None
         api = a.ops.api
         rows, at = dense(api[api >= 0])
@@ -358,10 +350,10 @@ class Provenance:
         """The call of an operator with known work that each operation of `ops` is part of, replays of graphs
         left out; None if none is known."""
         a, match = self._a, self.match
-        if match is not None and a.other is not None:
-            found = a.other.provenance.operator_calls
+        if match is not None and self._theirs is not None:
+            found = self._theirs.operator_calls
             return None if found is None else found.take(np.where(match.same, match.other, MISSING))
-        if a.other is not None or (not a.ranges.by_profiler.any() and not _names_origins(a)):
+        if self.other is not None or (not a.ranges.by_profiler.any() and not _names_origins(a)):
             return None
         eager = (a.ops.api >= 0) & (a.ops.graph_node == 0)
         rows, at = dense(a.ops.api[eager])
@@ -375,10 +367,10 @@ class Provenance:
 
     def calls(self, rows: Array) -> Origins | None:
         """Origin of each of these rows of api_calls."""
-        a, other = self._a, self._a.other
-        if other is not None and self.match is not None:
+        a, other = self._a, self.other
+        if other is not None and self._theirs is not None and self.match is not None:
             at = match_calls(a, other, self.match.other, rows)
-            theirs = other.provenance.calls(np.maximum(at, 0)) if other.trace.has("api_calls") else None
+            theirs = self._theirs.calls(np.maximum(at, 0)) if other.trace.has("api_calls") else None
             return None if theirs is None else theirs.take(np.where(at < 0, MISSING, np.arange(len(at))))
         if other is None and not _names_origins(a):
             return None
@@ -396,7 +388,7 @@ class Provenance:
         return find_origins(other.trace, other.ranges, thread, time + begun[0] - begun[1])
 
 
-def _names_origins(a: Analysed) -> bool:
+def _names_origins(a: Recording) -> bool:
     if a.trace.has("modules") or a.trace.has("python_calls") or a.ranges.by_profiler.any():
         return True
     return any(map(is_operator_text, a.ranges.texts))

@@ -8,10 +8,11 @@ import re
 import numpy as np
 from msgspec import Struct
 
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.intervals import Coverage, Spans, subtract, union
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import calls_named
+from advisor.metrics.stepped import Stepped
 from advisor.metrics.waited import calls_by, issuers
 from advisor.model.arrays import Array
 from advisor.sources.schema import Call
@@ -30,7 +31,7 @@ class GraphBuilds(Struct, frozen=True):
     makes: int
 
 
-def graph_builds(a: Analysis, thread: int) -> GraphBuilds:
+def graph_builds(a: Stepped, thread: int) -> GraphBuilds:
     """A stream capture lasts from the last begin, unless another capture ended since then."""
     rows = calls_by(a, thread, Call.OTHER)
     rows = rows[calls_named(a.trace, rows, _BUILDS_GRAPH)]
@@ -51,7 +52,7 @@ class CostlyCalls(Struct, frozen=True):
     rows: Array
 
 
-def costly_calls(a: Analysis, device: int, feeder: int) -> CostlyCalls:
+def costly_calls(a: Budgeted, device: int, feeder: int) -> CostlyCalls:
     """Of the threads that issue the work of the device: those of the name that has most of the idle time, and
     of the names that come half as often or more. Calls on graphs have facts of their own, and what is cold is
     start-up."""

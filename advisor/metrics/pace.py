@@ -9,9 +9,11 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics import limits
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import BUSY_COLUMNS, PARTS
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.kernels import ATTENTION, MATMUL, call_key, dense, distribution, launch_shape
+from advisor.metrics.loaded import Loaded
+from advisor.metrics.profiled import Profiled
 from advisor.model.arrays import Array, marked, median_of, rows_at
 
 
@@ -38,7 +40,7 @@ class KernelPace(Struct, frozen=True):
     family: str = ""
 
 
-def kernel_paces(a: Analysis, device: int) -> tuple[KernelPace, ...]:
+def kernel_paces(a: Budgeted, device: int) -> tuple[KernelPace, ...]:
     """The heaviest kernels of the device in the window, without communication."""
     at = a.device_kernels(device)
     at = at[~a.communication[at]]
@@ -87,7 +89,7 @@ class Drift(Struct, frozen=True):
     lost_ns: float
 
 
-def find_drift(a: Analysis, device: int) -> Drift | None:
+def find_drift(a: Budgeted, device: int) -> Drift | None:
     """None for fewer than `DRIFT_STEPS` steps of the commonest phase."""
     inside, _ = a.kernels(device).of_one_phase
     number, step = dense(a.kernels(device).step[inside])
@@ -131,7 +133,7 @@ class SlowSteps(Struct, frozen=True):
     kernel_change: float
 
 
-def find_slow_steps(a: Analysis) -> SlowSteps | None:
+def find_slow_steps(a: Profiled) -> SlowSteps | None:
     """None if no step of the commonest phase is far slower than the rest, or most are."""
     found = a.slow_steps
     if found is None or not 0 < (count := int(found[2].sum())) <= len(found[2]) // 2:
@@ -151,7 +153,7 @@ def _share(part: float, whole: float) -> float:
     return float(np.clip(part / whole, 0.0, 1.0)) if whole else 0.0
 
 
-def _same_sizes(a: Analysis, name: Array, group: Array, calls: list[Array], like: Array) -> bool:
+def _same_sizes(a: Loaded, name: Array, group: Array, calls: list[Array], like: Array) -> bool:
     """Whether the kernels whose launches follow the number of tokens were launched with the same shapes on
     both sides: most of their calls are `like`. Products often run as many blocks as the device has SMs,
     whatever their size, and attention grows with the context, so neither tells; without others nothing
@@ -164,7 +166,7 @@ def _same_sizes(a: Analysis, name: Array, group: Array, calls: list[Array], like
 
 
 def _of_like_kernels(
-    a: Analysis,
+    a: Budgeted,
     device: int,
     inside: Array | slice,
     first: Array,

@@ -13,9 +13,9 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics import limits
-from advisor.metrics.analysed import Analysed
 from advisor.metrics.kernels import dense, is_unknown, nth_alike
 from advisor.metrics.operations import Kind, combinations, join
+from advisor.metrics.recording import Recording
 from advisor.model.arrays import Array, begins_run, distinct, marked
 from advisor.sources.schema import MISSING, base_name
 
@@ -54,7 +54,7 @@ class Match(Struct, frozen=True):
         return float(self.same[self.kernels].mean()) if self.kernels.any() else None
 
 
-def align(a: Analysed, b: Analysed) -> Match:
+def align(a: Recording, b: Recording) -> Match:
     """The operations of `b` that those of `a` correspond to, on the main device and process of each."""
     tokens: dict[str, int] = {}
     mine, own = _sequence(a, tokens)
@@ -80,7 +80,7 @@ def align(a: Analysed, b: Analysed) -> Match:
     )
 
 
-def _sequence(a: Analysed, tokens: dict[str, int]) -> tuple[Array, Array]:
+def _sequence(a: Recording, tokens: dict[str, int]) -> tuple[Array, Array]:
     """Positions of the operations in the order of the device, and the token of each."""
     ops = a.ops
     mine = np.flatnonzero(
@@ -98,7 +98,7 @@ def _sequence(a: Analysed, tokens: dict[str, int]) -> tuple[Array, Array]:
     return mine, out
 
 
-def _steps(a: Analysed, mine: Array, tokens: Array) -> list[tuple[bytes, Array, Array]]:
+def _steps(a: Recording, mine: Array, tokens: Array) -> list[tuple[bytes, Array, Array]]:
     """The operations of each step and their tokens; equal sequences have equal bytes."""
     step = a.steps.op_step[mine]
     inside = np.flatnonzero(step >= 0)
@@ -195,7 +195,7 @@ def _context(tokens: Array, reach: int) -> Array:
     return mixed
 
 
-def _same_launch(a: Analysed, b: Analysed, found: Array) -> tuple[Array, Array]:
+def _same_launch(a: Recording, b: Recording, found: Array) -> tuple[Array, Array]:
     """Masks of the matched kernels with equal grid and block, and of those with grids known in both."""
     same, known = np.zeros(len(found), bool), np.zeros(len(found), bool)
     rows = np.flatnonzero((found >= 0) & (a.ops.kind == Kind.KERNEL))
@@ -210,7 +210,7 @@ def _same_launch(a: Analysed, b: Analysed, found: Array) -> tuple[Array, Array]:
     return same, known
 
 
-def match_calls(a: Analysed, b: Analysed, found: Array, rows: Array) -> Array:
+def match_calls(a: Recording, b: Recording, found: Array, rows: Array) -> Array:
     """The rows of api_calls of `b` that correspond to `rows` of those of `a`: the n-th call of a name after
     the launch of the same operation."""
     linked = (found >= 0) & (a.ops.api >= 0)
@@ -227,7 +227,7 @@ def match_calls(a: Analysed, b: Analysed, found: Array, rows: Array) -> Array:
     return np.where(mine[0] == MISSING, MISSING, out)
 
 
-def _after(a: Analysed, anchors: Array, bases: dict[str, int]) -> tuple[Array, Array, Array]:
+def _after(a: Recording, anchors: Array, bases: dict[str, int]) -> tuple[Array, Array, Array]:
     """For each call: the last anchor before it on its thread, its name, and its number among the calls of
     that name since then."""
     start, thread, name_id = a.trace.columns("api_calls", ("start", "thread", "name_id")).values()

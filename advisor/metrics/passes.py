@@ -24,7 +24,7 @@ from advisor.metrics.kernels import (
     launch_shape,
     weight_bits,
 )
-from advisor.metrics.origins import Attributed
+from advisor.metrics.stepped import Stepped
 from advisor.model.arrays import Array, begins_run, distinct, marked, run_of, sorting, where
 from advisor.model.once import cached_property
 
@@ -46,9 +46,9 @@ def gathered(make: Callable[[DeviceKernels], T]) -> cached_property[T]:
 
 
 class DeviceKernels:
-    """A device's kernels in the window; `at` are their positions in `Analysis.ops`."""
+    """A device's kernels in the window; `at` are their positions in `ops`."""
 
-    def __init__(self, a: Attributed, at: Array) -> None:
+    def __init__(self, a: Stepped, at: Array) -> None:
         self._a, self.at = a, at
 
     name = gathered(lambda k: k._a.names.index[k.row])
@@ -106,7 +106,7 @@ class KernelOrder(Struct, frozen=True):
     run: Array
 
 
-def in_order(a: Attributed, at: Array, step: Array) -> KernelOrder:
+def in_order(a: Stepped, at: Array, step: Array) -> KernelOrder:
     kept = np.flatnonzero((a.op_name[at] >= 0) & (step >= 0))
     kept = kept[sorting(a.ops.start[at[kept]], a.ops.stream[at[kept]])]
     run = np.cumsum(begins_run(a.ops.stream[at[kept]], step[kept]))
@@ -117,20 +117,20 @@ def in_order(a: Attributed, at: Array, step: Array) -> KernelOrder:
 _SAMPLING = frozenset(("sampling", "scan_sort", "softmax", "reduction", "elementwise", "copy", "index"))
 
 
-def sampling_sorts(a: Attributed, at: Array, step: Array) -> Array:
+def sampling_sorts(a: Stepped, at: Array, step: Array) -> Array:
     """Mask over operations (positions `at` in `ops`, with their step, -1 for none): the sorts and scans
     behind the last matrix product of their step."""
     return _behind_products(a, at, step, lambda k: k.family == "scan_sort" and k.operation != "top-k")
 
 
-def sampling_kernels(a: Attributed, at: Array, step: Array) -> Array:
+def sampling_kernels(a: Stepped, at: Array, step: Array) -> Array:
     """The same of all that may choose a token there: softmax, sorts, reductions and what is between them; not
     the caches that are gathered in the order of the beams afterwards."""
     behind = _behind_products(a, at, step, lambda k: k.family in _SAMPLING)
     return np.asarray(behind & ~cache_reorders(a, at, step).of)
 
 
-def _behind_products(a: Attributed, at: Array, step: Array, wanted: Callable[[KernelFamily], bool]) -> Array:
+def _behind_products(a: Stepped, at: Array, step: Array, wanted: Callable[[KernelFamily], bool]) -> Array:
     name = a.op_name[at]
     product, mine = (np.append(of, False)[name] for of in (a.names.mask(is_product), a.names.mask(wanted)))
     if not mine.any():
@@ -155,7 +155,7 @@ class Pieces(Struct, frozen=True):
     count: int
 
 
-def attention_pieces(a: Attributed, at: Array, step: Array) -> Pieces:
+def attention_pieces(a: Stepped, at: Array, step: Array) -> Pieces:
     """The pieces among operations, given as for `sampling_sorts`. One piece a step is a loss or a sampler.
     Products with weights, if operators are recorded, do not belong to attention."""
     softmax = a.names.mask(lambda k: k.family == "softmax" and k.traits.get("log_softmax") is not True)
@@ -232,7 +232,7 @@ def _copies_before(kernels: KernelOrder, products: Array, is_copy: Array) -> tup
     return begin, total[products] - total[begin]
 
 
-def _operators(a: Attributed, at: Array, names: Collection[str]) -> Array:
+def _operators(a: Stepped, at: Array, names: Collection[str]) -> Array:
     """Which of these operations come from operators of these names, if operators are recorded."""
     origins = a.provenance.ops
     if origins is None or not origins.operators:
@@ -241,27 +241,27 @@ def _operators(a: Attributed, at: Array, names: Collection[str]) -> Array:
     return np.asarray(of[origins.operator[at]] | of[origins.outer[at]])
 
 
-def widened_weights(a: Attributed, at: Array, step: Array, attention: Pieces) -> Array:
+def widened_weights(a: Stepped, at: Array, step: Array, attention: Pieces) -> Array:
     """Mask over operations, given as for `sampling_sorts`: kernels of a framework that widen the weights of
     the following product to 16 bits, more than once a step. Signs: a cast from another type than FP32, and
     about the length of a product that is bound by its bytes."""
     return _converted(a, at, step, attention, _multiplies_16_bits, narrow=False)
 
 
-def widened_caches(a: Attributed, at: Array, step: Array, attention: Pieces) -> Array:
+def widened_caches(a: Stepped, at: Array, step: Array, attention: Pieces) -> Array:
     """The same before a kernel that computes attention: keys and values that are stored in fewer bits."""
     return _converted(
         a, at, step, attention, lambda k: k.family in ATTENTION and not is_helper(k), narrow=False
     )
 
 
-def narrowed_weights(a: Attributed, at: Array, step: Array, attention: Pieces) -> Array:
+def narrowed_weights(a: Stepped, at: Array, step: Array, attention: Pieces) -> Array:
     """The same for casts from FP32 to 16 bits, as automatic mixed precision makes them for a model held in
     FP32: casts of activations are shorter, or the product is bound by arithmetic."""
     return _converted(a, at, step, attention, _multiplies_16_bits, narrow=True)
 
 
-def quantised_inputs(a: Attributed, at: Array, step: Array) -> Array:
+def quantised_inputs(a: Stepped, at: Array, step: Array) -> Array:
     """Mask over operations, given as for `sampling_sorts`: kernels that only quantise what the following
     matrix product reads, with few other kernels between."""
     out = np.zeros(len(at), bool)
@@ -280,12 +280,7 @@ def quantised_inputs(a: Attributed, at: Array, step: Array) -> Array:
 
 
 def _converted(
-    a: Attributed,
-    at: Array,
-    step: Array,
-    attention: Pieces,
-    into: Callable[[KernelFamily], bool],
-    narrow: bool,
+    a: Stepped, at: Array, step: Array, attention: Pieces, into: Callable[[KernelFamily], bool], narrow: bool
 ) -> Array:
     out = np.zeros(len(at), bool)
     widens = a.names.mask(lambda k: k.traits.get("widens") is True)
@@ -343,7 +338,7 @@ class Gathers(Struct, frozen=True):
     end: Array
 
 
-def embedding_lookups(a: Attributed, at: Array, step: Array) -> Gathers:
+def embedding_lookups(a: Stepped, at: Array, step: Array) -> Gathers:
     """Embeddings and embedding bags of which many follow each other, and their gradients, among operations
     given as for `sampling_sorts`. PyTorch runs `nn.Embedding` as a plain gather, which in a language model is
     something else."""
@@ -351,7 +346,7 @@ def embedding_lookups(a: Attributed, at: Array, step: Array) -> Gathers:
     return _gathers(a, at, step, lambda k: k.family == "embedding" or (plain and _gathers_rows(k)), 0)
 
 
-def cache_reorders(a: Attributed, at: Array, step: Array) -> Gathers:
+def cache_reorders(a: Stepped, at: Array, step: Array) -> Gathers:
     """Gathers of whole KV caches in a language model, as beam search has them: layer after layer, without a
     product between."""
     language_model = a.program.is_language_model
@@ -365,7 +360,7 @@ def _gathers_rows(kernel: KernelFamily) -> bool:
 
 
 def _gathers(
-    a: Attributed, at: Array, step: Array, wanted: Callable[[KernelFamily], bool], least_ns: int
+    a: Stepped, at: Array, step: Array, wanted: Callable[[KernelFamily], bool], least_ns: int
 ) -> Gathers:
     """Wanted kernels of at least this many ns, `GATHERS` or more in a row without a product between."""
     mask = a.names.mask(wanted)

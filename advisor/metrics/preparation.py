@@ -6,13 +6,13 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.metrics.activity import HEAVY
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.operations import of_copies
+from advisor.metrics.recording import Recording
 from advisor.model.arrays import Array, begins_run, picked
 from advisor.sources.schema import DTOH, MISSING, Call
 
 
-def preparing(a: Analysis, device: int) -> Array:
+def preparing(a: Recording, device: int) -> Array:
     """Mask of all operations of the device that prepare a replay: they are launched one by one between two
     replays, with no product, attention or expert kernel among them, and belong to the step of the second;
     where it is the replay that begins a step, or no step is known, they follow the last copy of results to

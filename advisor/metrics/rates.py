@@ -11,9 +11,9 @@ from msgspec import Struct
 from advisor.knowledge.gpus import cached_bytes, dram_peak, gpu_of
 from advisor.knowledge.operators import OperatorWork
 from advisor.knowledge.shapes import Precision
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import is_simt_fp32, is_tf32
 from advisor.metrics.operations import combinations
+from advisor.metrics.profiled import Profiled
 from advisor.model.arrays import Array, rows_at
 from advisor.model.capture import Device
 
@@ -109,7 +109,7 @@ class OperatorRates(Struct, frozen=True):
         return sum(rate.time_ns for rate in self.rates)
 
 
-def operator_rates(a: Analysis, device: int) -> OperatorRates | None:
+def operator_rates(a: Profiled, device: int) -> OperatorRates | None:
     """None if no kernel of the window belongs to an operator whose work is known. Calls of which the window
     holds a part of the kernels count among the others."""
     found = a.provenance.operator_calls
@@ -141,7 +141,7 @@ def operator_rates(a: Analysis, device: int) -> OperatorRates | None:
     return OperatorRates(rates, float(duration.sum()), at[~inside])
 
 
-def _kernels_of_fp32(a: Analysis, name: Array, call: Array, calls: int) -> Array:
+def _kernels_of_fp32(a: Profiled, name: Array, call: Array, calls: int) -> Array:
     """Of each call whether the names of its kernels say that FP32 operands run on ordinary or on tensor
     cores."""
     out = np.full(calls, _UNNAMED)
@@ -160,7 +160,7 @@ def _peaks(device: Device, work: OperatorWork, kind: int) -> tuple[float, float]
     return (min(rates), max(rates)) if rates else None
 
 
-def family_times(a: Analysis, at: Array) -> list[tuple[str, int, float]]:
+def family_times(a: Profiled, at: Array) -> list[tuple[str, int, float]]:
     """Family, number and time (ns) of kernels (positions in `ops`), the heaviest family first."""
     families: dict[str, int] = {}
     index = np.array([families.setdefault(k.family, len(families)) for k in a.names.known], np.int64)

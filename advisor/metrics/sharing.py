@@ -9,10 +9,12 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics import limits
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.intervals import Coverage, Spans, intersect, joined, subtract, union, union_by
 from advisor.metrics.kernels import launch_shape
+from advisor.metrics.loaded import Loaded
 from advisor.metrics.operations import combinations, of_copies
+from advisor.metrics.recording import Recording
 from advisor.metrics.window import Window
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import PTOP
@@ -47,7 +49,7 @@ class Turns(Struct, frozen=True):
         return min(sum(self.any - own for own in self.compute) / max(idle, 1), 1.0)
 
 
-def find_turns(a: Analysis) -> Turns | None:
+def find_turns(a: Budgeted) -> Turns | None:
     """None if the process computes on no GPU."""
     if a.main_device not in a.budgets:
         return None
@@ -88,7 +90,7 @@ def alone(sets: Sequence[Spans]) -> tuple[Array, Array]:
     return np.diff(time)[depth == 1], number[depth == 1]
 
 
-def processes_wait_ns(a: Analysis, mine: Array, own: Mapping[int, Spans], window: Window) -> int:
+def processes_wait_ns(a: Loaded, mine: Array, own: Mapping[int, Spans], window: Window) -> int:
     """How long work of one process waits for that of another, ns: `mine` are the device's operations,
     `own` when each process has the device."""
     issued = mine[a.ops.api[mine] >= 0]
@@ -101,7 +103,7 @@ def processes_wait_ns(a: Analysis, mine: Array, own: Mapping[int, Spans], window
     return window.cut(joined(*waits)).total
 
 
-def slowed_beside(a: Analysis, mine: Array, own: Mapping[int, Spans]) -> float | None:
+def slowed_beside(a: Loaded, mine: Array, own: Mapping[int, Spans]) -> float | None:
     """How much longer kernels take beside the work of other processes than the same ones alone, over the time
     of those that ran beside it; None if no kernel ran often enough both beside it and alone. `mine` and `own`
     as for `processes_wait_ns`."""
@@ -126,7 +128,7 @@ def slowed_beside(a: Analysis, mine: Array, own: Mapping[int, Spans]) -> float |
     return float(total[0][both].sum() / max(alone.sum(), 1.0) - 1)
 
 
-def threads_elsewhere(a: Analysis) -> Array | None:
+def threads_elsewhere(a: Recording) -> Array | None:
     """Threads that issue the work of other devices than the analysed one, if its work is independent of
     theirs: no thread issues both, no collective runs and no copy goes from device to device. None if it is
     not, and for a single device."""

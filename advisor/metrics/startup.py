@@ -14,11 +14,11 @@ import numpy as np
 from msgspec import Struct, field
 
 from advisor.metrics import limits
-from advisor.metrics.analysed import Analysed
 from advisor.metrics.autotuning import compiled, trials
 from advisor.metrics.captured import Captured
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, subtract, union, union_by
 from advisor.metrics.kernels import dense
+from advisor.metrics.loaded import Loaded
 from advisor.metrics.operations import Kind, Operations, Runs, combinations, first_work
 from advisor.metrics.steps.model import Steps
 from advisor.model.arrays import Array, among, distinct, median_of, merged, picked, where, without
@@ -97,7 +97,7 @@ def work_span(trace: Trace, ops: Operations) -> tuple[int, int]:
     return int(first), int(max(ops.end.max(initial=int64.min), calls["end"][issues].max(initial=int64.min)))
 
 
-def find_startup(a: Analysed, steps: Steps) -> Startup:
+def find_startup(a: Loaded, steps: Steps) -> Startup:
     """Start-up of a capture, as far as it lies before these steps."""
     trace, ops, ranges = a.trace, a.ops, a.ranges
     first, last = work_span(trace, ops)

@@ -9,9 +9,9 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics import limits
-from advisor.metrics.analysed import Analysed
 from advisor.metrics.budget import DeviceBudget
 from advisor.metrics.operations import Kind, calls_named, of_copies
+from advisor.metrics.stepped import Stepped
 from advisor.model.arrays import Array, distinct, median_of
 from advisor.sources.schema import DTOH, HTOD, MISSING, PAGEABLE, PINNED, Call
 
@@ -33,7 +33,7 @@ class Ties(Struct, frozen=True):
     copy: Array
 
 
-def find_ties(a: Analysed, budget: DeviceBudget) -> Ties:
+def find_ties(a: Stepped, budget: DeviceBudget) -> Ties:
     """The wait before each host gap of a device: the last call of the thread that began before the device
     ran dry and waits."""
     part = budget.gap_parts["host_gap"]
@@ -59,7 +59,7 @@ def find_ties(a: Analysed, budget: DeviceBudget) -> Ties:
     return Ties(gap, part[gap], kind, wait, copy)
 
 
-def held_copies(a: Analysed, device: int) -> Array:
+def held_copies(a: Stepped, device: int) -> Array:
     """Rows of asynchronous copies from or to pinned memory that return only when they have run, long after
     they were called: the driver makes them wait."""
     at = _blocking(a, device)
@@ -70,12 +70,12 @@ def held_copies(a: Analysed, device: int) -> Array:
     return np.asarray(api[calls_named(a.trace, api, _ASYNC)])
 
 
-def blocking_copies(a: Analysed, device: int) -> Array:
+def blocking_copies(a: Stepped, device: int) -> Array:
     """Rows of the calls that copy and return, long after they began, only when the copy has run."""
     return distinct(a.ops.api[_blocking(a, device)])
 
 
-def _blocking(a: Analysed, device: int) -> Array:
+def _blocking(a: Stepped, device: int) -> Array:
     """Positions in `ops` of the copies of such calls."""
     at = np.flatnonzero((a.ops.kind == Kind.COPY) & (a.ops.api >= 0) & (a.ops.device == device))
     calls = a.trace.columns("api_calls", ("start", "end", "call"))
@@ -85,7 +85,7 @@ def _blocking(a: Analysed, device: int) -> Array:
     return np.asarray(at[mine & (begins - calls["start"][api] >= limits.host.HELD_CALL_NS)])
 
 
-def _last_issued(a: Analysed, thread: int, until: Array) -> Array:
+def _last_issued(a: Stepped, thread: int, until: Array) -> Array:
     """The last operation that the thread issued up to each of these times: position in `ops`, MISSING if
     none."""
     at = np.flatnonzero(a.ops.api >= 0)
@@ -97,7 +97,7 @@ def _last_issued(a: Analysed, thread: int, until: Array) -> Array:
     return np.append(MISSING, at)[np.searchsorted(begun, until, "right")]
 
 
-def _kinds(a: Analysed, issued: Array, held: Array) -> tuple[Array, Array]:
+def _kinds(a: Stepped, issued: Array, held: Array) -> tuple[Array, Array]:
     """What waits are for by the operation that was issued last before them, and that if it is a copy."""
     known = issued != MISSING
     direction, size = (of_copies(a.trace, a.ops, column)[issued] for column in ("kind", "bytes"))
@@ -108,7 +108,7 @@ def _kinds(a: Analysed, issued: Array, held: Array) -> tuple[Array, Array]:
     return kind, np.where(copies, issued, MISSING)
 
 
-def typical_copy(a: Analysed, copies: Array) -> tuple[int, bool]:
+def typical_copy(a: Stepped, copies: Array) -> tuple[int, bool]:
     """Usual size of these copies (positions in `ops`), bytes, and whether most are pageable."""
     size = of_copies(a.trace, a.ops, "bytes")[copies]
     source = of_copies(a.trace, a.ops, "src_memory")[copies]

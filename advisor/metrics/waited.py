@@ -1,10 +1,8 @@
 """What the host waited for (an event, a stream, a whole context, a transfer of the KV cache), and what ran
-in the meantime; what the host does while a device is idle: the thread that runs the loop, the ranges and
-the operating-system calls around it, and gaps in which it computes on the GPU's results."""
+in the meantime; the threads that run the loop, and gaps in which one computes on the GPU's results."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -14,11 +12,13 @@ from msgspec.structs import replace
 
 from advisor.knowledge.files import step_patterns
 from advisor.metrics import limits
-from advisor.metrics.analysed import Analysed
 from advisor.metrics.budget import DeviceBudget
+from advisor.metrics.budgeted import Budgeted
+from advisor.metrics.idle_threads import between_queries, os_kinds, system_calls
 from advisor.metrics.intervals import Coverage, Spans, intersect, joined, union, union_by
 from advisor.metrics.kernels import dense, heaviest
-from advisor.metrics.operations import Kind, call_keys, calls_named, join, of_copies
+from advisor.metrics.operations import Kind, call_keys, join, of_copies
+from advisor.metrics.stepped import Stepped
 from advisor.metrics.workload import OF_OWN_INPUTS
 from advisor.model.arrays import (
     Array,
@@ -56,7 +56,7 @@ class Waits(Struct, frozen=True):
     other: Array
 
 
-def calls_by(a: Analysed, thread: int | Array | None, *kinds: Call) -> Array:
+def calls_by(a: Stepped, thread: int | Array | None, *kinds: Call) -> Array:
     """Rows of the calls of these classes that a thread, or several, makes in the window."""
     rows = a.calls_of(*kinds)
     own = a.trace.columns("api_calls", ("thread",))["thread"][rows]
@@ -64,13 +64,13 @@ def calls_by(a: Analysed, thread: int | Array | None, *kinds: Call) -> Array:
     return np.asarray(rows[among(own, wanted)])
 
 
-def feeder_waits(a: Analysed, device: int) -> Waits | None:
+def feeder_waits(a: Budgeted, device: int) -> Waits | None:
     """None if the feeding thread waits in the window and it is not recorded what for."""
     waits, feeder = recorded_waits(a, device), a.feeder(device)
     return None if waits is None or feeder is None else _against_work(a, device, feeder, waits)
 
 
-def recorded_waits(a: Analysed, device: int) -> Waits | None:
+def recorded_waits(a: Budgeted, device: int) -> Waits | None:
     """The same without the work: `pending`, `over` and `other` are 0."""
     feeder = a.feeder(device)
     if feeder is None:
@@ -95,7 +95,7 @@ def recorded_waits(a: Analysed, device: int) -> Waits | None:
     return Waits(start, end, kind, stream, *np.zeros((3, len(mine)), int))
 
 
-def _against_work(a: Analysed, device: int, feeder: int, waits: Waits) -> Waits:
+def _against_work(a: Budgeted, device: int, feeder: int, waits: Waits) -> Waits:
     """Waits with the work of each stream that had been issued when they began."""
     calls = a.trace.columns("api_calls", ("start", "thread"))
     at = np.flatnonzero((a.ops.device == device) & (a.ops.api != MISSING))
@@ -131,7 +131,7 @@ def _last_end(issued: Array, end: Array, before: Array) -> Array:
 # --- what the host does while a device is idle ----------------------------------------------------
 
 
-def issuers(a: Analysed, feeder: int, device: int) -> Array:
+def issuers(a: Budgeted, feeder: int, device: int) -> Array:
     """The threads of the feeder's process that issue work of the device: a call that blocks one of them holds
     up its launches, whichever issues most of them (autograd has a thread of its own)."""
     calls = a.trace.columns("api_calls", ("thread", "process"))
@@ -152,101 +152,12 @@ def loop_thread(budget: DeviceBudget, feeder: int) -> int:
     return heaviest(budget.gaps.thread[mine], gap[mine]) if mine.any() else feeder
 
 
-class GapName(NamedTuple):
-    text: str
-    covered_ns: int  # of the gaps, at most their length
-    launches: bool  # kernels or graphs are launched inside it
-
-
-def gap_name(a: Analysed, thread: int, gaps: Spans) -> GapName | None:
-    """The range, Python function or operator inside the steps that explains these gaps (ascending, disjoint)
-    of a thread: of the names that cover at least half as much as the largest does, the one with the largest
-    share of its own time in gaps, if that is more than half."""
-    if not len(gaps):
-        return None
-    patterns, ranges = step_patterns(), a.ranges
-    around = ranges.matching(lambda t: patterns.step(t) or patterns.is_container(t) or None)
-    lo, hi = int(gaps.start[0]), int(gaps.end[-1])
-    rows = ranges.of_thread(thread, lo, hi)
-    inner = ~np.isin(rows["text"], list(around))
-    start, end, kind = rows["start"][inner], rows["end"][inner], ranges.kinds[1][rows["text"][inner]]
-    functions = a.trace.columns("python_calls", ("start", "end", "thread", "text_id"))
-    at = (functions["thread"] == thread) & (functions["start"] < hi) & (functions["end"] > lo)
-    ids, function = np.unique(functions["text_id"][at], return_inverse=True)
-    names = [*ranges.labels, *a.trace.texts(ids.tolist())]
-    start = np.concatenate((start, functions["start"][at]))
-    end = np.concatenate((end, functions["end"][at]))
-    kind = np.concatenate((kind, len(ranges.labels) + function))
-    if not len(kind):
-        return None
-    inside, length = np.bincount(kind, Coverage(gaps).within(start, end)), np.bincount(kind, end - start)
-    own = np.where(2 * inside >= inside.max(), inside / np.maximum(length, 1), 0)
-    best = int(np.argmax(own))
-    if 2 * inside[best] <= length[best]:
-        return None
-    mine, calls = kind == best, a.threads.of(thread)
-    launches = calls.start[among(calls.call, (Call.LAUNCH, Call.GRAPH_LAUNCH))]
-    issued = np.searchsorted(launches, end[mine]) - np.searchsorted(launches, start[mine])
-    return GapName(names[best], min(int(inside[best]), gaps.total), bool(issued.any()))
-
-
-def other_gap_name(a: Analysed, thread: int, gaps: Spans) -> GapName | None:
-    """The same of the other threads of its process, and of processes that use no GPU (a scheduler that sends
-    the steps): the one whose range covers most of the gaps, more than half of them."""
-    rows = a.trace.columns("ranges", ("process", "thread"))
-    process = distinct(rows["process"][rows["thread"] == thread])
-    on_gpu = distinct(a.ops.process)
-    own = process if len(process) else on_gpu
-    near = np.isin(rows["process"], own) | ~np.isin(rows["process"], on_gpu)
-    threads = distinct(rows["thread"][near]).tolist()
-    named = [name for one in threads if one != thread and (name := gap_name(a, one, gaps)) is not None]
-    best = max(named, key=lambda name: name.covered_ns, default=None)
-    return best if best is not None and 2 * best.covered_ns > gaps.total else None
-
-
-#: Calls of the operating system that wait for events on descriptors, for a connection or for a message, and
-#: those that sleep for a time (man-pages, section 2).
-EVENT_CALLS = r"epoll_p?wait2?|p?poll|p?select|accept4?|recv(?:from|m?msg)?"
-SLEEP_CALLS = r"u?sleep|(?:clock_)?nanosleep"
-
-
-def os_calls(*kinds: str) -> re.Pattern[str]:
-    """Matches the whole names of these calls, also of their variants (``__poll``, ``nanosleep_nocancel``)."""
-    return re.compile(rf"(?:__)?(?:{'|'.join(kinds)})(?:_\w+)?")
-
-
-SLEEPS = os_calls(SLEEP_CALLS)
-#: Calls that wait until another thread lets go or signals.
-LOCKS = os_calls(r"(?:futex|pthread_(?:mutex|rwlock|spin|cond|barrier|join)|sem_(?:timed|clock)?wait)\w*")
-#: Calls that ask CUDA whether work is done.
-_QUERIES = re.compile(r"(?:Event|Stream)Query")
-
-
-def between_queries(a: Analysed, thread: int, time: Array) -> Array:
-    """Whether the calls of the thread before and after each of these times ask if work is done: it polls."""
-    calls = a.threads.of(thread)
-    asks = calls_named(a.trace, calls.row, _QUERIES)
-    after = np.searchsorted(calls.start, time, "right")
-    known = (after > 0) & (after < len(asks))
-    after = np.clip(after, 1, max(len(asks) - 1, 1))
-    return known & asks[after % max(len(asks), 1)] & asks[after - 1] if len(asks) else known
-
-
-def polled(a: Analysed, thread: int, gaps: Spans) -> int:
-    """ns of these gaps (ascending, disjoint) in which the thread sleeps since before they began, while its
-    own work ran, or is in a call of the operating system between two questions whether that is done."""
-    start, end, sleeps = _system_calls(a, thread)
-    before = ~gaps.holds(start)
-    polls = (before & sleeps) | between_queries(a, thread, start)
-    return int(Coverage(gaps).within(start[polls], end[polls]).sum())
-
-
-def ticked(a: Analysed, thread: int, gaps: Spans) -> int:
+def ticked(a: Stepped, thread: int, gaps: Spans) -> int:
     """ns of these gaps in which the thread sleeps on a timer of its own, between the work of two steps."""
     steps = a.repeated
     if len(steps) < 3 or not steps.believed:
         return 0
-    start, end, sleeps = _system_calls(a, thread)
+    start, end, sleeps = system_calls(a, thread)
     behind = np.searchsorted(steps.gpu_end, start, "right")
     mine = sleeps & gaps.holds(start) & (behind > 0) & (behind < len(steps))
     mine &= ~between_queries(a, thread, start)
@@ -262,33 +173,7 @@ def ticked(a: Analysed, thread: int, gaps: Spans) -> int:
     return int(Coverage(gaps).within(start[mine], end[mine]).sum())
 
 
-def _system_calls(a: Analysed, thread: int) -> tuple[Array, Array, Array]:
-    """Start and end of the calls of the operating system of a thread, and which of them sleep for a time."""
-    calls = a.trace.columns("host_calls", ("start", "end", "thread", "name_id"))
-    mine = np.flatnonzero(calls["thread"] == thread)
-    start, end, name_id = (calls[n][mine] for n in ("start", "end", "name_id"))
-    ids = distinct(name_id).tolist()
-    sleeps = [i for i, name in zip(ids, a.trace.texts(ids), strict=True) if SLEEPS.fullmatch(name)]
-    return start, end, among(name_id, sleeps)
-
-
-def os_time(a: Analysed, thread: int, spans: Spans) -> tuple[list[str], Array]:
-    """Operating-system calls of a thread by name, and their time inside the spans, ns."""
-    calls = a.trace.columns("host_calls", ("start", "end", "thread", "name_id"))
-    mine = calls["thread"] == thread
-    inside = Coverage(spans).within(calls["start"][mine], calls["end"][mine])
-    ids, of_call = dense(calls["name_id"][mine])
-    return a.trace.texts(ids.tolist()), np.bincount(of_call, inside, minlength=len(ids))
-
-
-def os_kinds(names: Iterable[str]) -> dict[str, Array]:
-    """Masks of operating-system calls that block, by kind: `sleep`, `lock`, and `io` for all others."""
-    listed = list(names)
-    sleeps, locks = (np.array([bool(p.fullmatch(n)) for n in listed], bool) for p in (SLEEPS, LOCKS))
-    return {"sleep": sleeps, "lock": locks, "io": ~sleeps & ~locks}
-
-
-def os_spans(a: Analysed, kind: str) -> dict[int, Spans]:
+def os_spans(a: Stepped, kind: str) -> dict[int, Spans]:
     """When each thread is in operating-system calls that block, of one kind (`os_kinds`)."""
     calls = a.trace.columns("host_calls", ("start", "end", "thread", "name_id"))
     ids, of_call = dense(calls["name_id"])
@@ -303,7 +188,7 @@ def os_spans(a: Analysed, kind: str) -> dict[int, Spans]:
 _BEGIN_KNOWN = ("ranges", "graph launches", "pauses")
 
 
-def exchanges(a: Analysed, budget: DeviceBudget) -> tuple[Array, Array]:
+def exchanges(a: Stepped, budget: DeviceBudget) -> tuple[Array, Array]:
     """Masks of the gaps that begin with the end of a copy of data to the host and end with a copy to the
     device, and of those among them whose copy to the device is data as well. A copy several times as large
     is the next input, not an answer; so is one in the next step of a program whose steps have inputs of
@@ -326,7 +211,7 @@ def exchanges(a: Analysed, budget: DeviceBudget) -> tuple[Array, Array]:
     return both, both & (copied[after] >= limits.host.EXCHANGED_BYTES)
 
 
-def host_between_copies(a: Analysed, budgets: Iterable[DeviceBudget], data: bool) -> bool:
+def host_between_copies(a: Stepped, budgets: Iterable[DeviceBudget], data: bool) -> bool:
     """Whether most of the time of host gaps on a device, with or without the shorter gaps between launches,
     lies between a copy of data to the host and one back, which is `data` as well or of any size."""
     for budget in budgets:
@@ -362,7 +247,7 @@ class Transfers(NamedTuple):
         return joined(self.fetching, self.asking)
 
 
-def kv_transfers(a: Analysed, device: int) -> Transfers | None:
+def kv_transfers(a: Budgeted, device: int) -> Transfers | None:
     """Transfers of the processes that use a device; None if no range names any."""
     kinds = a.ranges.matching(step_patterns().transfer)
     if not kinds:

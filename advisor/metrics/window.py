@@ -3,20 +3,18 @@ stretches without a kernel between the steps: no request to serve, a checkpoint,
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 from msgspec import Struct
 
 from advisor.errors import InputError
 from advisor.metrics import limits
-from advisor.metrics.analysed import Analysed
 from advisor.metrics.enclosed import enclosed
-from advisor.metrics.host import capture_ranges
+from advisor.metrics.host import HostStates, capture_ranges
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, clip, gaps, intersect, joined, subtract, union
 from advisor.metrics.operations import Kind, Operations, Runs
+from advisor.metrics.recording import Recording
 from advisor.metrics.selection import nvtx_window, parse_window
-from advisor.metrics.startup import Startup
+from advisor.metrics.startup import Startup, activity_span
 from advisor.metrics.steps.model import Steps
 from advisor.model.arrays import Array, among, distinct, median_of
 from advisor.model.numbers import duration
@@ -129,28 +127,16 @@ def steady_window(
     return Window(min(lo, hi), max(lo, hi), method).without(holes)
 
 
-class Windowed(Analysed, Protocol):
-    """An analysis of which the window is known."""
-
-    @property
-    def window(self) -> Window: ...
-
-
-class _Started(Analysed, Protocol):
-    @property
-    def startup(self) -> Startup: ...
-
-
-def find_window(a: _Started) -> Window:
-    """The window that the user names, else the steady one, without holes, pauses and other phases."""
-    choice, holes = a.selection, joined(a.damage.holes, a.pauses)
+def find_window(a: Recording, startup: Startup, holes: Spans) -> Window:
+    """The window that the user names, else the steady one, without holes (and pauses) and other phases."""
+    choice, span = a.selection, activity_span(a.trace, a.ops)
     if choice.window:
-        window = Window(*parse_window(choice.window, a.span), f"--window {choice.window}")
+        window = Window(*parse_window(choice.window, span), f"--window {choice.window}")
     elif choice.nvtx:
         lo, hi = nvtx_window(choice.nvtx, a.ranges)
         window = Window(lo, max(hi, end_of_work(a.trace, a.ops, lo, hi)), f"--nvtx {choice.nvtx}")
     else:
-        window = steady_window(a.ops, a.repeated, a.startup, holes, a.span, a.runs)
+        window = steady_window(a.ops, a.repeated, startup, holes, span, a.runs)
     if choice.phase:
         holes = joined(holes, outside_phase(a.steps, choice.phase, window))
     return window.without(holes)
@@ -218,11 +204,11 @@ class Stretches(Struct, frozen=True):
     lone: Spans = EMPTY
 
 
-def find_stretches(a: Analysed, waits: Spans) -> Stretches:
+def find_stretches(a: Recording, states: HostStates, waits: Spans) -> Stretches:
     """Stretches too long to be explained by the steps; none if the user names the window. A stretch half of
     which is garbage collection, loading of data, start-up, the profiler's, inside a call or among the
     `waits` for requests has a known cause, and is left out."""
-    trace, ops, steps, states = a.trace, a.ops, a.repeated, a.states
+    trace, ops, steps = a.trace, a.ops, a.repeated
     if not steps.believed or len(steps) < 2 or a.selection.window or a.selection.nvtx:
         return Stretches()
     median = median_of(steps.time)
@@ -261,7 +247,7 @@ def find_stretches(a: Analysed, waits: Spans) -> Stretches:
     threads = distinct(trace.columns("api_calls", ("thread",))["thread"][ops.api[issued]]).tolist()
     of_step = np.zeros(len(spans), bool)
     for one in threads:
-        of_step |= enclosed(a, one, spans, passes=True)
+        of_step |= enclosed(a.ranges, steps, one, spans, passes=True)
     if length.max() < limits.window.INTERRUPTION_NS:
         return Stretches(lone=spans)
     return Stretches(Spans(start[~of_step], end[~of_step]), Spans(start[of_step], end[of_step]))

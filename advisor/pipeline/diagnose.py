@@ -27,20 +27,19 @@ from advisor.gain.attach import Gains
 from advisor.knowledge.checked import newer_engine
 from advisor.knowledge.engine_signs import ServingEngine
 from advisor.knowledge.files import with_sources
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.load import logged_step_ns
-from advisor.metrics.phases import step_times
+from advisor.metrics.profiled import Profiled, measure
 from advisor.metrics.selection import Selection, parse_time
+from advisor.metrics.step_times import step_times
 from advisor.model.facts import FactBase, Scope, Subject, documented
 from advisor.model.findings import Diagnosis, Finding, Timeline, Tool
 from advisor.model.options import Options as Options
-from advisor.model.tasks import run_tasks
 from advisor.pipeline import document
 from advisor.pipeline.given import given_acceptance, given_decoder, given_step_ns, given_weights
 from advisor.pipeline.in_steps import with_steps
 from advisor.pipeline.verdict import headline, to_do, unmeasured, verdict
 from advisor.ranks.gains import with_arrivals
-from advisor.ranks.reduction import cross_rank, rank_section, waits_inside
+from advisor.ranks.reduction import cross_rank, rank_section, waits_inside, with_waits
 from advisor.ranks.waiting import Waits
 from advisor.sources.open import needs_export, with_load, with_samples
 from advisor.sources.open import open_trace as open_
@@ -89,27 +88,28 @@ def name_of_unread(path: Path, options: Options) -> str:
 
 
 @contextmanager
-def analysis_of(path: str | Path, chosen: Options, say: Progress = lambda _: None) -> Iterator[Analysis]:
+def analysis_of(path: str | Path, chosen: Options, say: Progress = lambda _: None) -> Iterator[Profiled]:
     """The metrics of a capture, with another recording of the same program beside it if one is given. Raises
     InputError for captures that cannot be read or do not fit each other."""
     with ExitStack() as open_:
         trace = open_.enter_context(opened(path, chosen))
         trace.read_ahead("api_calls", "kernels")
         selection = Selection(chosen.window, chosen.nvtx, chosen.phase)
-        analysis = Analysis(trace, selection)
+        other = None
         if chosen.together is not None:
             say(f"reading {chosen.together.name}")
             beside = dataclasses.replace(chosen, gpu_metrics=None, log=None)
-            analysis.other = Analysis(open_.enter_context(opened(chosen.together, beside)))
+            other = open_.enter_context(opened(chosen.together, beside))
         say("reading")
-        analysis.provenance.check()
-        yield analysis
+        measured = measure(trace, selection, other)
+        measured.provenance.check()
+        yield measured
 
 
 class Analysed(Struct, frozen=True, dict=True):
     """One capture with all conclusions, while its file is open. `waits` is set if it holds several ranks."""
 
-    analysis: Analysis
+    analysis: Profiled
     facts: FactBase
     inference: Inference
     serving: ServingEngine
@@ -145,7 +145,8 @@ def analyse(
     with analysis_of(path, chosen, say) as analysis:
         analysis.trace.read_ahead("samples")
         program = compiled()  # while tables are read, as most imports
-        waits = _waits(analysis)
+        waits = waits_inside(analysis)
+        analysis = with_waits(analysis, waits)
         ranks = cross_rank(analysis, waits) if waits else None
         decoder = given_decoder(chosen.weight_bytes)
         serving = document.serving_engine(analysis, chosen.serving_engine)
@@ -155,23 +156,6 @@ def analyse(
         take_out_undecided(facts, program)
         inference = infer(facts, program, engine=engine, strict=chosen.strict)
         yield Analysed(analysis, facts, inference, serving, chosen, waits)
-
-
-def _waits(analysis: Analysis) -> Waits | None:
-    """The waits of several ranks in the capture. For that its steps and window are found; at the same time
-    what needs neither is computed, which the facts use later."""
-
-    def ranks() -> Waits | None:
-        return waits_inside(analysis)
-
-    def names() -> None:
-        _ = analysis.names, analysis.losses
-
-    def impossible_rows() -> None:
-        _ = analysis.invalid
-
-    tasks = {"names": names, "ranks": ranks, "impossible rows": impossible_rows}
-    return run_tasks(analysis.trace.threads, tasks)["ranks"]
 
 
 def diagnose(

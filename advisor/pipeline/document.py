@@ -23,12 +23,15 @@ from advisor.knowledge.engine_signs import (
     options_for,
 )
 from advisor.knowledge.files import titled
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import PARTS
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.kernels import composition, kernel_rows
+from advisor.metrics.loaded import Loaded
 from advisor.metrics.operations import Kind
-from advisor.metrics.phases import step_times
+from advisor.metrics.profiled import Profiled
+from advisor.metrics.step_times import step_times
+from advisor.metrics.stepped import Stepped
 from advisor.metrics.workload import NO_KERNELS, UNKNOWN
 from advisor.model import findings as m
 from advisor.model.arrays import median_of, nearest_rank, rounded
@@ -49,7 +52,7 @@ HIDDEN = 0.01
 NO_ESTIMATE = "ranked by the share of the step that the cause holds"
 
 
-def milliseconds(a: Analysis) -> Callable[[str, Scope, float | None], float | None]:
+def milliseconds(a: Budgeted) -> Callable[[str, Scope, float | None], float | None]:
     """Turns a share of the window less the profiler into milliseconds a step (of the window without steps),
     the profiler's of the window, and a share of the capture into milliseconds of the capture."""
     whole = a.startup.capture_length / 1e6
@@ -68,7 +71,7 @@ def milliseconds(a: Analysis) -> Callable[[str, Scope, float | None], float | No
     return ms_of
 
 
-def serving_engine(a: Analysis, chosen: str | None) -> ServingEngine:
+def serving_engine(a: Loaded, chosen: str | None) -> ServingEngine:
     """The serving engine named by the user, else the one found in the names of the trace."""
     if chosen:
         return named(chosen)
@@ -79,7 +82,7 @@ def serving_engine(a: Analysis, chosen: str | None) -> ServingEngine:
     return detect(times, ranges[:_RANGES], capture.command or capture.options.get("processes"))
 
 
-def program_of(a: Analysis) -> Program:
+def program_of(a: Stepped) -> Program:
     """Properties of the program in the capture, which advice should fit."""
     capture, kernels = a.trace.capture, a.names.texts
     release = capture.producer_version if capture.recorder.nsys_options else None
@@ -115,13 +118,13 @@ def with_options(
     return tuple(titled(advised(f)) for f in findings)
 
 
-def _workload(a: Analysis) -> str:
+def _workload(a: Stepped) -> str:
     if not is_load_alone(a):
         return a.workload
     return "LLM serving" if serves_language_model(a) else "serving"
 
 
-def _without_steps(a: Analysis) -> str | None:
+def _without_steps(a: Loaded) -> str | None:
     """What stands in for steps where a capture has none by its kind."""
     if a.trace.summed:
         return SUMS
@@ -131,7 +134,7 @@ def _without_steps(a: Analysis) -> str | None:
 Remedy = Callable[[str], str | None]
 
 
-def remedies(a: Analysis, base: FactBase, serving: ServingEngine) -> Remedy:
+def remedies(a: Loaded, base: FactBase, serving: ServingEngine) -> Remedy:
     """Returns a function: what would supply a fact that this capture lacks."""
     hidden = hidden_graphs(base)
     traced = {source.lower() for source in a.trace.capture.trace_sources}
@@ -176,7 +179,7 @@ def lost_work(base: FactBase) -> bool:
     return base.value("capture.lost_kernel_ratio") == 1.0
 
 
-def reasons(a: Analysis, base: FactBase) -> Remedy:
+def reasons(a: Loaded, base: FactBase) -> Remedy:
     """Returns a function: why a fact has no value, also if it has one in another scope."""
 
     def of(name: str) -> str | None:
@@ -211,7 +214,7 @@ def with_remedies(
     return tuple(map(supplied, entries))
 
 
-def input_of(a: Analysis, serving: ServingEngine) -> m.Input:
+def input_of(a: Budgeted, serving: ServingEngine) -> m.Input:
     capture, window = a.trace.capture, a.window
     device = a.device(a.devices[0]) if a.devices else next(iter(a.trace.devices), None)
     names = {d.name for d in a.trace.devices if d.id in a.devices and d.name}
@@ -256,7 +259,7 @@ def input_of(a: Analysis, serving: ServingEngine) -> m.Input:
     )
 
 
-def budgets(a: Analysis) -> tuple[m.Budget, ...]:
+def budgets(a: Budgeted) -> tuple[m.Budget, ...]:
     """One budget a device, then one for each phase of its steps if there are several."""
     out = []
     for device, budget in a.budgets.items():
@@ -281,7 +284,7 @@ def _budget(device: int, phase: str | None, ns: Any) -> m.Budget:
     )
 
 
-def steps(a: Analysis) -> tuple[m.StepSummary, ...]:
+def steps(a: Budgeted) -> tuple[m.StepSummary, ...]:
     """Steps by device and phase, those of the device with most GPU time first."""
     out = []
     for device in sorted(a.devices or [a.main_device], key=lambda d: d != a.main_device):
@@ -322,14 +325,14 @@ _MAIN_TABLES = {
 }
 
 
-def tables(a: Analysis, base: FactBase) -> dict[str, Table]:
+def tables(a: Budgeted, base: FactBase) -> dict[str, Table]:
     """The main tables (of the first device if there are several), at most 200 rows each."""
     scope = Scope(device=a.devices[0]) if a.devices else Scope(device=0) if a.trace.summed else Scope()
     found = ((key, base.table(name, scope)) for key, name in _MAIN_TABLES.items())
     return {key: table.first(_TABLE_ROWS) for key, table in found if table is not None}
 
 
-def timeline(a: Analysis) -> m.Timeline:
+def timeline(a: Profiled) -> m.Timeline:
     """The window in at most 2,000 bins: busy, copies, host calls and samples by device."""
     window = a.window
     if window.length <= 0:
@@ -380,7 +383,7 @@ def timeline(a: Analysis) -> m.Timeline:
     return m.Timeline(start_ns=window.start, bin_ns=int(width[0]), lanes=tuple(lanes), marks=marks)
 
 
-def next_target(a: Analysis) -> m.NextTarget | None:
+def next_target(a: Budgeted) -> m.NextTarget | None:
     """The family that holds most kernel time, its largest kernel and the command to examine it."""
     if a.trace.summed:
         name, (duration, calls) = a.names.index, kernel_rows(a.trace, a.names)

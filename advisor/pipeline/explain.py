@@ -31,8 +31,8 @@ from advisor.gain.attach import ONE_RANK, combine, may_wait, replayer_of
 from advisor.gain.excerpt import NoReplay, recorded_times
 from advisor.gain.replay_ops import NoEstimate
 from advisor.gain.whatifs import SEE_LISTS, Fix, catalogue, make_fix, split_fix
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.load import logged_step_ns
+from advisor.metrics.profiled import Profiled
 from advisor.model import explanation as m
 from advisor.model.facts import ASKED_BY, Fact, Scope
 from advisor.model.findings import Finding, Gain, Input, Tool, named
@@ -44,7 +44,7 @@ from advisor.pipeline.each_rank import of_each
 from advisor.pipeline.given import given_step_ns, given_weights
 from advisor.pipeline.inputs import Job, Paths, Saved, listed, of_one, one_capture, quietly
 from advisor.pipeline.reported import counted, of_document, sentence
-from advisor.ranks.reduction import waits_inside
+from advisor.ranks.reduction import waits_inside, with_waits
 
 
 def explain(
@@ -244,7 +244,7 @@ def _of_several(fixes: Sequence[Fix], rules: Mapping[str, RuleSpec]) -> bool:
 
 
 def answer(
-    a: Analysis,
+    a: Profiled,
     fixes: Sequence[Fix],
     tool: Tool,
     source: Input,
@@ -329,5 +329,4 @@ def _whatif(
         source = document.input_of(analysis, serving)
         say("replaying")
         tool = Tool(version=__version__, engine=chosen.engine or default_engine())
-        waits_inside(analysis)
-        return answer(analysis, parsed, tool, source, weights, unprofiled)
+        return answer(with_waits(analysis, waits_inside(analysis)), parsed, tool, source, weights, unprofiled)

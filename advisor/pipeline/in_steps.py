@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from advisor.facts import limits
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import BUSY_PARTS, PARTS, DeviceBudget
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.enclosed import step_texts
+from advisor.metrics.stepped import Stepped
 from advisor.model.arrays import Array
 from advisor.model.findings import Finding
 from advisor.model.numbers import percent
@@ -35,10 +36,10 @@ _NOT = frozenset(("compute", "communication", "profiler", "startup", "unknown"))
 Removed = Callable[[Finding], tuple[Array, Array] | None]
 
 
-def with_steps(a: Analysis, findings: Sequence[Finding], removed: Removed) -> tuple[Finding, ...]:
+def with_steps(a: Budgeted, findings: Sequence[Finding], removed: Removed) -> tuple[Finding, ...]:
     """The findings, those above info with the steps that hold them."""
     steps = a.window_steps
-    texts = step_texts(a, steps)
+    texts = step_texts(a.ranges, a.steps, steps)
     if not texts:
         return tuple(findings)
     names, of = np.unique(np.array(texts), return_inverse=True)
@@ -54,7 +55,7 @@ def with_steps(a: Analysis, findings: Sequence[Finding], removed: Removed) -> tu
     return tuple(out)
 
 
-def _held(a: Analysis, finding: Finding, of: Array, count: int, removed: Removed) -> tuple[int, float] | None:
+def _held(a: Budgeted, finding: Finding, of: Array, count: int, removed: Removed) -> tuple[int, float] | None:
     """The name (a position) that holds nearly all of the finding's time in the window, and the share."""
     device = finding.scope.device if finding.scope.device is not None else a.main_device
     budget = a.budgets.get(device)
@@ -76,7 +77,7 @@ def _held(a: Analysis, finding: Finding, of: Array, count: int, removed: Removed
     return (most, share) if few and share >= limits.ALL_IN_STEPS_RATIO else None
 
 
-def _off_kernels(a: Analysis, finding: Finding, removed: Removed) -> Array | None:
+def _off_kernels(a: Stepped, finding: Finding, removed: Removed) -> Array | None:
     """Time (ns) that the fix takes off the kernels of each step of the window; None without an estimate."""
     found = removed(finding)
     if found is None:
@@ -86,7 +87,7 @@ def _off_kernels(a: Analysis, finding: Finding, removed: Removed) -> Array | Non
     return np.bincount(place, np.where(steps[place] == step, time, 0.0), len(steps))
 
 
-def _by_step(a: Analysis, budget: DeviceBudget, part: str) -> Array:
+def _by_step(a: Stepped, budget: DeviceBudget, part: str) -> Array:
     """Time (ns) of a part of the budget in each step of the window."""
     steps = a.window_steps
     if part in BUSY_PARTS or part not in budget.gap_parts:

@@ -13,8 +13,9 @@ from advisor.engine.severity import saved_of
 from advisor.facts.capture import samples_alone
 from advisor.facts.load import is_load_alone
 from advisor.knowledge.gpus import dram_peak
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.kernels import composition
+from advisor.metrics.profiled import Profiled
 from advisor.model.facts import FactBase, Scope
 from advisor.model.findings import NO_WORK, Finding, NotEvaluated
 from advisor.model.gain import HOLDS_MUCH, WORTH, Choice, Combined, Gain, Headline, Joint, ToDo, whole
@@ -51,7 +52,7 @@ _CAPTURE = (
 
 
 def verdict(
-    a: Analysis,
+    a: Profiled,
     findings: tuple[Finding, ...],
     not_evaluated: tuple[NotEvaluated, ...],
     options: Sequence[Choice] | None = (),
@@ -141,7 +142,7 @@ def large_parts(shares: Iterable[tuple[str, float]]) -> dict[str, float]:
     return dict(reversed({PARTS[part].words: share for share, part in large}.items()))
 
 
-def _unowned(a: Analysis, facts: FactBase | None) -> dict[str, float]:
+def _unowned(a: Budgeted, facts: FactBase | None) -> dict[str, float]:
     """What holds much of the window besides its work, by name: parts of the budgets, and kernels that are
     overhead alone."""
     held = large_parts((part, b.share(part)) for b in a.budgets.values() for part in PARTS)
@@ -152,7 +153,7 @@ def _unowned(a: Analysis, facts: FactBase | None) -> dict[str, float]:
     return held
 
 
-def _unrated(a: Analysis, facts: FactBase | None) -> dict[str, float]:
+def _unrated(a: Profiled, facts: FactBase | None) -> dict[str, float]:
     """The families of kernels that hold a tenth of the window or more and of whose rate the capture shows
     nothing, each by its largest kernel and with its share, the largest first."""
     device = a.main_device
@@ -173,7 +174,7 @@ def _unrated(a: Analysis, facts: FactBase | None) -> dict[str, float]:
     return found
 
 
-def unmeasured(a: Analysis, facts: FactBase, named: bool | None = None) -> str:
+def unmeasured(a: Profiled, facts: FactBase, named: bool | None = None) -> str:
     """A note if decode is mostly matrix products of unknown bandwidth, with the call that measures it;
     empty if it is known, or if no peak is known to compare with. `named`: the verdict names such kernels,
     False: only those that hold most of the time; None: none."""

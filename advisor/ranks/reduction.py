@@ -15,11 +15,12 @@ from msgspec.structs import asdict, replace
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.communication import CrossRank
 from advisor.facts.writer import FactWriter
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.collectives import LEADS, Collectives, device_collectives, leads
 from advisor.metrics.intervals import EMPTY
 from advisor.metrics.kernels import heaviest
 from advisor.metrics.pace import kernel_paces
+from advisor.metrics.profiled import Profiled
 from advisor.model.capture import Recorder
 from advisor.model.facts import Fact, FactBase, Interval, Row, Scope, Table, Value
 from advisor.model.findings import Budget, Diagnosis, Timeline
@@ -122,14 +123,14 @@ def decode(data: bytes) -> RankSummary:
 # --- the collectives of a capture, by rank ---------------------------------------------------------
 
 
-def rank_rows(a: Analysis) -> tuple[tuple[RankRows, ...], bool]:
+def rank_rows(a: Budgeted) -> tuple[tuple[RankRows, ...], bool]:
     """A rank for each device with collectives, or one where they are fewer than two; and whether
     their numbers come from the capture's metadata. Else they count from 0."""
     ranks, known = _ranks(a)
     return tuple(_rows(a, *rank) for rank in ranks), known
 
 
-def _ranks(a: Analysis) -> tuple[list[tuple[int, int, Collectives | None]], bool]:
+def _ranks(a: Budgeted) -> tuple[list[tuple[int, int, Collectives | None]], bool]:
     """Number, device and collectives of each rank, and whether the numbers are known."""
     found = {device: device_collectives(a, device) for device in a.devices}
     several = {d: c for d, c in found.items() if len(c)}
@@ -144,22 +145,28 @@ def _ranks(a: Analysis) -> tuple[list[tuple[int, int, Collectives | None]], bool
     return [(rank, *found) for rank, found in zip(ranks, several.items(), strict=True)], known
 
 
-def waits_inside(a: Analysis) -> Waits | None:
-    """Waiting between the GPUs of one capture, if two communicate. Sets `a.waited`, the shares by device
-    where the other GPUs show them."""
+def waits_inside(a: Budgeted) -> Waits | None:
+    """Waiting between the GPUs of one capture, if two communicate."""
     ranks, _ = _ranks(a)
     if len(ranks) < 2:
         return None
-    found = reduce_ranks([_rows(a, *rank) for rank in ranks], one_clock=True)
-    a.waited = {
+    return reduce_ranks([_rows(a, *rank) for rank in ranks], one_clock=True)
+
+
+def with_waits(a: Profiled, waits: Waits | None) -> Profiled:
+    """The capture with the share of each device's collectives that is waiting for late ranks, where the other
+    GPUs show it."""
+    if waits is None:
+        return a
+    waited = {
         r.device: float(wait.sum()) / max(int(r.duration.sum()), 1)
-        for r, wait, known in zip(found.ranks, found.wait, found.found, strict=True)
+        for r, wait, known in zip(waits.ranks, waits.wait, waits.found, strict=True)
         if known.any()
     }
-    return found
+    return replace(a, waited=waited)
 
 
-def cross_rank(a: Analysis, waits: Waits) -> CrossRank:
+def cross_rank(a: Budgeted, waits: Waits) -> CrossRank:
     """The same for the facts of the capture."""
 
     def put(out: FactWriter) -> None:
@@ -187,7 +194,7 @@ def rank_section(waits: Waits, budgets: Sequence[Budget], base: FactBase) -> Tab
     return rank_table(waits, own, overlaps)
 
 
-def _rows(a: Analysis, rank: int, device: int, found: Collectives | None) -> RankRows:
+def _rows(a: Budgeted, rank: int, device: int, found: Collectives | None) -> RankRows:
     window = a.window
     if found is None:
         found = device_collectives(a, device) if device in a.budgets else Collectives()
@@ -208,7 +215,7 @@ def _rows(a: Analysis, rank: int, device: int, found: Collectives | None) -> Ran
     )
 
 
-def _mpi_rank(a: Analysis, device: int) -> int | None:
+def _mpi_rank(a: Budgeted, device: int) -> int | None:
     """The MPI rank of the process that runs most of the device's collectives."""
     known = dict(a.trace.capture.process_ranks)
     at = a.device_kernels(device)

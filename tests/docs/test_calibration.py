@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from advisor.facts.catalog import CATALOGUE, build_facts
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.model.facts import FactBase
 from advisor.pipeline.diagnose import open_trace
 from tests.docs.scripts import script
@@ -77,7 +77,7 @@ def test_a_section_names_thresholds_facts_and_captures(name: str) -> None:
 @cache
 def facts_of(path: Path) -> FactBase:
     with open_trace(path) as trace:
-        return build_facts(Analysis(trace))
+        return build_facts(measure(trace))
 
 
 def _committed(name: str) -> Path | None:

@@ -9,8 +9,8 @@ import pytest
 
 from advisor.facts.catalog import build_facts
 from advisor.knowledge.files import call_site_patterns
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.callsites import function_name
+from advisor.metrics.profiled import measure
 from advisor.model.facts import FactBase, Scope, Table
 from advisor.sources.kineto.reader import RECORDER as PYTORCH
 from advisor.sources.nsys.metadata import NSYS
@@ -341,7 +341,7 @@ def test_a_trace_of_the_pytorch_profiler(tmp_path: Path, op: bool) -> None:
             profile.op("aten::add", t + 1_000, 20_000)
         profile.launch(t + 2_000, 5_000, "add", t + 10_000, 100_000)
     with open_trace(profile.write(tmp_path / "trace.json")) as trace:
-        found = build_facts(Analysis(trace)).tables
+        found = build_facts(measure(trace)).tables
     names = {name: t.rows for (name, _), t in found.items() if name.startswith("call_sites.")}
     if op:
         (row,) = names.pop("call_sites.launch")

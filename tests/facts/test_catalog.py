@@ -16,7 +16,7 @@ from advisor.facts.needs import remedy
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.facts import joined_tables, need, part_meanings
 from advisor.metrics import budget
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.model.facts import TRACE, FactBase, Scope
 from advisor.sources.open import open_trace
 from advisor.sources.schema import TABLES
@@ -36,7 +36,7 @@ SUFFIX_UNITS = {
 
 def facts(export: Export, folder: Path) -> FactBase:
     with open_trace(export.write(folder / "t.sqlite")) as trace:
-        return build_facts(Analysis(trace))
+        return build_facts(measure(trace))
 
 
 def test_every_entry_says_what_it_is() -> None:
@@ -112,7 +112,7 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         (ROOT / "tests" / "data" / "captures").glob("*.sqlite.xz")
     ):
         with open_trace(path) as trace:
-            seen |= {name for name, _ in build_facts(Analysis(trace), 16 * 10**9).facts}
+            seen |= {name for name, _ in build_facts(measure(trace), 16 * 10**9).facts}
     only_elsewhere = {
         # command lines, memory events, OS calls, GIL and long captures: see tests/scenarios
         "capture.error_text",

@@ -8,7 +8,7 @@ import pytest
 
 from advisor.errors import InputError
 from advisor.facts.catalog import build_facts
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.model.facts import TRACE, FactBase
 from advisor.sources.open import open_trace
 from tests.benchmark_reports import LlamaTests, Ran, llama_bench, llama_json, trtllm, vllm_serve
@@ -26,7 +26,7 @@ def facts(folder: Path, text: str) -> FactBase:
     path = folder / "server.log"
     path.write_text(text)
     with open_trace(path) as trace:
-        return build_facts(Analysis(trace))
+        return build_facts(measure(trace))
 
 
 def test_values_of_vllm(tmp_path: Path) -> None:

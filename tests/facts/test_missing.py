@@ -13,7 +13,7 @@ from advisor.facts.needs import combine, options_of, reason, remedy
 from advisor.knowledge.engine_signs import engines
 from advisor.knowledge.facts import need
 from advisor.knowledge.files import capture_knowledge
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.sources.open import open_trace
 from advisor.sources.schema import TABLES
 from tests.builder import Export
@@ -170,7 +170,7 @@ def test_a_reason_names_what_was_looked_for_first() -> None:
 
 def needs_of(name: str, export: Export, folder: Path) -> str:
     with open_trace(export.write(folder / "t.sqlite")) as trace:
-        return build_facts(Analysis(trace)).missing[name]
+        return build_facts(measure(trace)).missing[name]
 
 
 def eager(count: int = 30) -> Export:

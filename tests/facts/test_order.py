@@ -9,7 +9,7 @@ import pytest
 
 from advisor.facts import catalog
 from advisor.facts.catalog import build_facts
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.model.facts import FactBase
 from advisor.pipeline.diagnose import open_trace
 
@@ -18,7 +18,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "captures"
 
 def built(name: str) -> FactBase:
     with open_trace(EXAMPLES / name) as trace:
-        return build_facts(Analysis(trace))
+        return build_facts(measure(trace))
 
 
 def last_first(_threads: object, tasks: Mapping[str, Callable[[], FactBase]]) -> dict[str, FactBase]:

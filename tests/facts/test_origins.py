@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from advisor.facts.catalog import CATALOGUE, build_facts
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.model.facts import Scope
 from advisor.sources.open import open_trace
 from advisor.sources.schema import TABLES
@@ -73,7 +73,7 @@ def test_what_is_declared_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
         before = set(asked)
         asked.clear()
         with open_trace(path) as trace:
-            base = build_facts(Analysis(trace), 16 * 10**9)
+            base = build_facts(measure(trace), 16 * 10**9)
             for fact in base:
                 present = {c for c in fact.columns if c.split(".")[0] in trace.tables}
                 assert present <= asked, f"{fact.name} of {path.name}"
@@ -82,7 +82,7 @@ def test_what_is_declared_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_window_is_named_only_where_the_fact_is_over_it() -> None:
     with open_trace(EXAMPLES / "decode_eager_bs1.sqlite.xz") as trace:
-        analysis = Analysis(trace)
+        analysis = measure(trace)
         base = build_facts(analysis)
         window = (analysis.window.start, analysis.window.end)
     idle, count = base.get("launch.idle_ratio", Scope(device=0)), base.get("capture.kernel_count")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.facts.catalog import build_facts
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.model.facts import FactBase, Scope
 from advisor.sources.open import open_trace
 from tests.facts.test_values import expect_values
@@ -32,7 +32,7 @@ def facts(folder: Path, rows: list[Sum], **options: object) -> FactBase:
     path = folder / "table.txt"
     path.write_text(table(rows, **options))
     with open_trace(path) as trace:
-        return build_facts(Analysis(trace))
+        return build_facts(measure(trace))
 
 
 def test_values(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_times_between_events_are_no_times_of_kernels(tmp_path: Path) -> None:
     path = tmp_path / "table.txt"
     path.write_text(old_table([operator("aten::mm", 400, 20.0, device=8_000.0)]))
     with open_trace(path) as trace:
-        base = build_facts(Analysis(trace))
+        base = build_facts(measure(trace))
     gpu = Scope(device=0)
     for name in ("sums.kernel_ms", "sums.launch_over_kernel", "sums.busy_most_ratio", "sums.launched_count"):
         assert base.value(name, gpu) is None, name

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.facts.catalog import build_facts
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.model.facts import TRACE, FactBase
 from advisor.sources.open import open_trace
 from tests.builder import Export
@@ -17,7 +17,7 @@ from tests.scenarios.machine import GEMM
 
 def built(export: Export, folder: Path, acceptance: float | None = None) -> FactBase:
     with open_trace(export.write(folder / "t.sqlite")) as trace:
-        return build_facts(Analysis(trace), acceptance=acceptance)
+        return build_facts(measure(trace), acceptance=acceptance)
 
 
 def speculative() -> Export:

@@ -10,7 +10,7 @@ import pytest
 
 import advisor
 from advisor.facts.catalog import build_facts
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.model.facts import TRACE, FactBase, Scope
 from advisor.model.findings import Diagnosis
 from advisor.sources.open import open_trace
@@ -58,7 +58,7 @@ def facts(folder: Path, *reports: Printed) -> FactBase:
     path = folder / "stats.txt"
     path.write_text(pasted(reports))
     with open_trace(path) as trace:
-        return build_facts(Analysis(trace))
+        return build_facts(measure(trace))
 
 
 def test_a_row_whose_largest_value_is_below_its_mean_says_nothing_of_spread(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_reports_of_the_same_kernels_agree(tmp_path: Path, report: str) -> None:
     path = tmp_path / "stats.csv"
     path.write_text(text)
     with open_trace(path) as trace:
-        base = build_facts(Analysis(trace))
+        base = build_facts(measure(trace))
     assert base.value("capture.kernel_count") == 12_736
     assert base.value("sums.kernel_ms", Scope(device=0)) == pytest.approx(30.8925, abs=1e-4)
 

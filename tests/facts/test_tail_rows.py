@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.facts.catalog import build_facts
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.pipeline.diagnose import open_trace
 from tests.captures import smaller_of
 
@@ -17,7 +17,7 @@ EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples" / "captures"
 @pytest.mark.parametrize("path", smaller_of(EXAMPLES))
 def test_median_99th_percentile_and_slowest_call_were_recorded(path: Path) -> None:
     with open_trace(path) as trace:
-        a = Analysis(trace)
+        a = measure(trace)
         lengths = {ns / 1e3 for ns in a.ops.length.tolist()}
         tables = [table for (name, _), table in build_facts(a).tables.items() if name == "operations.tail"]
         printed = {us for table in tables for row in table.rows for us in row[3:6]}

@@ -11,7 +11,7 @@ import pytest
 
 from advisor.facts.catalog import build_facts
 from advisor.knowledge.files import capture_knowledge
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.model.facts import TRACE, FactBase, Scope, Value
 from advisor.pipeline.diagnose import diagnose
 from advisor.sources.open import open_trace
@@ -28,7 +28,7 @@ DECODE = Scope(device=0, phase="decode")
 
 def built(export: Export, folder: Path, weight_bytes: int | None = None) -> FactBase:
     with open_trace(export.write(folder / "t.sqlite")) as trace:
-        return build_facts(Analysis(trace), weight_bytes)
+        return build_facts(measure(trace), weight_bytes)
 
 
 def expect_values(base: FactBase, wanted: Mapping[str, Value], scope: Scope = DEVICE) -> None:
@@ -169,7 +169,7 @@ def test_what_the_host_waits_for(tmp_path: Path, late: bool) -> None:
         with closing(sqlite3.connect(path)) as file, file:
             file.execute("update CUPTI_ACTIVITY_KIND_SYNCHRONIZATION set end = end * 1000")
     with open_trace(path) as trace:
-        base = build_facts(Analysis(trace))
+        base = build_facts(measure(trace))
     expect_values(
         base,
         {

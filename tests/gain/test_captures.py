@@ -14,7 +14,7 @@ from advisor.gain.estimate import Replayer
 from advisor.gain.excerpt import NoReplay
 from advisor.gain.replay import replay
 from advisor.gain.whatifs import Fix, make_fix
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.pipeline.diagnose import open_trace
 from tests.captures import diagnosed
 
@@ -30,7 +30,7 @@ MEDIAN, WORST = 0.05, 0.15
 
 def check_identity(path: Path) -> None:
     with open_trace(path) as trace:
-        a = Analysis(trace)
+        a = measure(trace)
         try:
             r = Replayer(a)
         except NoReplay:
@@ -61,7 +61,7 @@ def test_graphs_for_the_demo_capture() -> None:
     """Eager decode of some 800 launches a step: 9.92 ms measured without a profiler (9.1 to 10.6),
     2.23 ms as a CUDA graph."""
     with open_trace(EXAMPLES / "decode_eager_bs1.sqlite.xz") as trace:
-        r = Replayer(Analysis(trace))
+        r = Replayer(measure(trace))
         found = r.estimate([make_fix("cuda_graphs", {})])
     assert found.after.mid == pytest.approx(2.23, rel=0.10)
     assert found.before.low < 9.92 < found.before.high
@@ -95,7 +95,7 @@ def test_estimates_meet_what_was_measured() -> None:
     for name, causes, gain in measured():
         fix = fix_of(name, causes)
         with open_trace(TRACES / "h200" / f"{name}.sqlite.xz") as trace:
-            found = Replayer(Analysis(trace)).estimate([fix])
+            found = Replayer(measure(trace)).estimate([fix])
         before, after = gain["before_ms"], gain["after_ms"]
         band, after_band = gain.get("band", [before] * 2), gain.get("after_band", [after] * 2)
         met.append(
@@ -123,7 +123,7 @@ def test_estimates_meet_what_was_measured() -> None:
 def test_no_combination_beats_the_gpu(name: str, fixes: tuple[str, ...]) -> None:
     """In any order: never shorter than the kernels' own time."""
     with open_trace(TRACES / "h200" / f"{name}.sqlite.xz") as trace:
-        r = Replayer(Analysis(trace))
+        r = Replayer(measure(trace))
         kernels = r.taken.inputs.ops.duration[r.work.copied == 0].sum() / r.work.steps
         for order in (fixes, fixes[::-1]):
             found = r.estimate([make_fix(f, {}) for f in order])
@@ -140,7 +140,7 @@ def test_a_measured_step_narrows_what_launching_left_open() -> None:
     for name, causes, gain in measured():
         fix = fix_of(name, causes)
         with open_trace(TRACES / "h200" / f"{name}.sqlite.xz") as trace:
-            r = Replayer(Analysis(trace), unprofiled_ns=gain["before_ms"] * 1e6)
+            r = Replayer(measure(trace), unprofiled_ns=gain["before_ms"] * 1e6)
             found = r.estimate([fix])
         before, after = gain["before_ms"], gain["after_ms"]
         band, after_band = gain.get("band", [before] * 2), gain.get("after_band", [after] * 2)
@@ -161,7 +161,7 @@ def test_larger_batches_of_replayed_graphs() -> None:
         if not steps:
             continue
         with open_trace(TRACES / "h200" / f"{name}.sqlite.xz") as trace:
-            r = Replayer(Analysis(trace))
+            r = Replayer(measure(trace))
             for n, step in steps.items():
                 found = r.estimate([make_fix("batch", {"n": n})])
                 assert found.after.mid == pytest.approx(step, rel=0.10), (name, n)
@@ -171,7 +171,7 @@ def test_ranges_lie_around_a_step_whose_middle_leaves_the_profilers_part_out() -
     """Copies from pageable memory beside a graph: without its copy the step was measured at 2.23 ms, with it
     at 10.42, and 3.46 with a pinned source. Of the traced step the profiler held 0.79 ms."""
     with open_trace(EXAMPLES / "decode_h2d_pageable.sqlite.xz") as trace:
-        r = Replayer(Analysis(trace))
+        r = Replayer(measure(trace))
         untraced = r.untraced_ms()
         assert untraced.mid <= (r.traced_ns - r._possible.profiler_ns) / 1e6 + 1e-9
         for what, before, after in (("overlap_copy", 10.42, 2.23), ("pin_memory", 10.42, 3.46)):

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from advisor.gain import limits
 from advisor.gain.attach import assumptions
 from advisor.gain.estimate import Replayer
 from advisor.gain.excerpt import NoReplay, as_one_pass
 from advisor.gain.inputs import NEVER
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.pipeline.diagnose import open_trace
 from advisor.sources.schema import MISSING
 from tests.builder import Export
@@ -106,11 +107,9 @@ def test_a_capture_with_steps_is_left_as_it_is(tmp_path: Path) -> None:
 def test_a_window_promises_what_its_steps_do(name: str, what_if: str) -> None:
     """The same captures with their steps hidden: within the range of what the steps promise."""
     with open_trace(EXAMPLES / f"{name}.sqlite.xz") as trace:
-        a = Analysis(trace)
+        a = measure(trace)
         known = Replayer(a).estimate([fix(what_if)]).speedup
-        hidden = Analysis(trace)
-        hidden.__dict__.update(a.__dict__ | {"window_steps": np.empty(0, np.int64)})
-        r = Replayer(hidden)
+        r = Replayer(replace(a, window_steps=np.empty(0, np.int64)))
         assert r.excerpt.of == "window"
         assert known.low <= r.estimate([fix(what_if)]).speedup.mid <= known.high
 

@@ -9,7 +9,7 @@ import pytest
 from advisor.gain.estimate import Replayer
 from advisor.gain.fixes_transfers import halved_numbers
 from advisor.gain.replay_ops import NoEstimate
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.pipeline.diagnose import open_trace
 from tests.builder import Export
 from tests.gain import scenes
@@ -37,7 +37,7 @@ def exchanging(folder: Path, mebibytes: float, times: tuple[int, ...] = (100,)) 
             at + 4 * US, 2 * US, scenes.NCCL, on_gpu + 20 * US, us * US, **(told if elements else {})
         )
         on_gpu += (20 + us) * US
-    return Replayer(Analysis(open_trace(profile.write(folder / "trace.json"))))
+    return Replayer(measure(open_trace(profile.write(folder / "trace.json"))))
 
 
 def test_half_of_the_bytes_take_half_of_the_time(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from advisor.gain.fixes import changes, settled
 from advisor.gain.profiler import Scenario
 from advisor.gain.replay_ops import NoEstimate
 from advisor.gain.whatifs import Fix, catalogue
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.pipeline.diagnose import open_trace
 from advisor.pipeline.explain import parse_fixes
 from tests.builder import Export
@@ -916,7 +916,7 @@ def sized_collectives(folder: Path, elements: int) -> Replayer:
         profile.launch(at, 2 * US, scenes.GEMM, on_gpu, 20 * US)
         told = {"Collective name": "allreduce", "In msg nelems": elements, "dtype": "BFloat16"}
         profile.launch(at + 4 * US, 2 * US, scenes.NCCL, on_gpu + 20 * US, 50 * US, **told)
-    return Replayer(Analysis(open_trace(profile.write(folder / "trace.json"))))
+    return Replayer(measure(open_trace(profile.write(folder / "trace.json"))))
 
 
 def test_small_collectives_in_one_trip(tmp_path: Path) -> None:
@@ -1023,7 +1023,7 @@ def test_operators_before_the_first_launch_are_not_dispatched_with_a_graph(tmp_p
                 trace.launch(at=now + (160 + 40 * k) * US, kernel_dur=2 * US)
             trace.sync(at=now + 530 * US, dur=20 * US)
         trace.write(path := tmp_path / f"{count}.json")
-        r = Replayer(Analysis(open_trace(path)))
+        r = Replayer(measure(open_trace(path)))
         times.append([step_us(r, fix("cuda_graphs"), lean=lean) for lean in (-1, 0)])
     assert times[0][0] == times[0][1] == times[1][0]
     assert times[0][1] - times[1][1] == pytest.approx(120)

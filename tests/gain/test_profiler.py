@@ -10,7 +10,7 @@ import pytest
 from advisor.gain.attach import assumptions
 from advisor.gain.estimate import Replayer
 from advisor.gain.profiler import Scenario, corrected, has_launches, has_nodes
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.sources.open import open_trace
 from tests.builder import Export
 from tests.gain import scenes
@@ -173,7 +173,7 @@ def profiled(at: Record = lambda *_: None, slot: int = 60, tail: Record = lambda
 
 def shown(trace: Profile, folder: Path) -> Replayer:
     trace.write(path := folder / "trace.json")
-    return Replayer(Analysis(open_trace(path)))
+    return Replayer(measure(open_trace(path)))
 
 
 @pytest.mark.parametrize(

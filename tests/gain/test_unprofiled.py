@@ -9,7 +9,7 @@ import pytest
 from advisor.cli.main import main
 from advisor.gain.attach import assumptions
 from advisor.gain.estimate import Replayer
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.model.findings import Input
 from advisor.model.gain import Span
 from advisor.pipeline.diagnose import open_trace
@@ -92,7 +92,7 @@ def test_every_form_names_the_measurement(form: tuple[str, ...], capsys: pytest.
 def test_the_demo_capture() -> None:
     """9.92 ms measured, 2.23 ms as a CUDA graph: 4.08 to 4.75 times over the runs."""
     with open_trace(DEMO) as trace:
-        found = Replayer(Analysis(trace), unprofiled_ns=9.92e6).estimate([fix("cuda_graphs")])
+        found = Replayer(measure(trace), unprofiled_ns=9.92e6).estimate([fix("cuda_graphs")])
     assert found.after.mid == pytest.approx(2.23, rel=0.10)
     assert found.speedup.low < 4.75
     assert found.speedup.high > 4.08

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 from advisor.engine.rank import rank
-from advisor.metrics.analysis import Analysis
-from advisor.metrics.phases import step_times
+from advisor.metrics.profiled import measure
+from advisor.metrics.step_times import step_times
 from advisor.model.findings import Diagnosis, Finding
 from advisor.pipeline.diagnose import open_trace
 from tests.captures import DATA, EXAMPLES, SHARED
@@ -133,7 +133,7 @@ def unpacked(path: Path) -> Path:
 @cache
 def window(path: Path) -> Window:
     with open_trace(unpacked(path)) as trace:
-        a = Analysis(trace)
+        a = measure(trace)
         ends = np.maximum(a.steps.gpu_end, a.steps.host_end)[a.window_steps]
         times = step_times(a) if len(ends) else np.ones(1)
         gpu, zero = (a.window.start, a.window.end), trace.capture.zero_ns or 0

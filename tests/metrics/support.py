@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import Profiled, measure
 from advisor.metrics.selection import Selection
 from advisor.sources.open import open_trace
 from tests.builder import Export
 
 
-def analysis(export: Export, folder: Path, **selection: str) -> Analysis:
+def analysis(export: Export, folder: Path, **selection: str) -> Profiled:
     """The analysis of an export; selections as on the command line."""
     trace = open_trace(export.write(folder / "trace.sqlite"))
-    return Analysis(trace, Selection(**selection))
+    return measure(trace, Selection(**selection))

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from advisor.knowledge.files import kernel_families
 from advisor.metrics import activity, limits
 from advisor.metrics.activity import Activity, Runs, kernel_activity, launch_groups, robust_covariance
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, union
 from advisor.metrics.kernels import Names
+from advisor.metrics.profiled import measure
 from advisor.metrics.sampled import Samples
 from advisor.pipeline.diagnose import open_trace
 
@@ -82,19 +82,19 @@ def test_errors_grow_as_kernels_get_shorter_than_a_sample() -> None:
 def test_nothing_is_read_at_a_bound() -> None:
     for period in (100_000, 10_000):
         found = solved(period)
-        for measure in found.level:
-            level, error = found.level[measure], found.error[measure]
+        for metric in found.level:
+            level, error = found.level[metric], found.error[metric]
             beside = (level - error <= 0) | (level >= 1)
-            assert not found.safe(measure)[beside].any()
-            assert not found.resolved(measure)[beside].any()
+            assert not found.safe(metric)[beside].any()
+            assert not found.resolved(metric)[beside].any()
 
 
 def test_an_activity_counts_less_the_wider_its_error_is() -> None:
     """All of it where it is resolved, nothing from twice that error on, and no step between."""
     found = solved(100_000)
-    for measure in found.level:
-        weight, error, safe = found.weight(measure), found.error[measure], found.safe(measure)
-        assert (weight[found.resolved(measure)] == 1.0).all()
+    for metric in found.level:
+        weight, error, safe = found.weight(metric), found.error[metric], found.safe(metric)
+        assert (weight[found.resolved(metric)] == 1.0).all()
         assert (weight[~safe | (error >= 2 * limits.recording.RESOLVED_ERROR)] == 0.0).all()
     wide = np.full(len(found.groups), 1.5 * limits.recording.RESOLVED_ERROR)
     half = replace(found, error={"dram": wide}, level={"dram": np.full(len(wide), 0.5)})
@@ -140,7 +140,7 @@ def test_products_of_an_8b_model_read_their_weights(capture: str) -> None:
         "64x8_64x16_2x1": 33.6e6,
     }
     with open_trace(TRACES / f"{capture}.sqlite.xz") as trace:
-        a = Analysis(trace)
+        a = measure(trace)
         found = a.activity[0]
         group, labels = a.kernel_groups(0)
         at = a.device_kernels(0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.facts.catalog import build_facts
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.model.facts import FactBase
 from advisor.sources.open import open_trace
 from tests.builder import Export
@@ -37,7 +37,7 @@ def server(bursts: int = 4, *, idle_ms: float = 300, function: str = "epoll_wait
 
 def facts(script: Machine, folder: Path) -> FactBase:
     with open_trace(script.write(folder)) as trace:
-        return build_facts(Analysis(trace))
+        return build_facts(measure(trace))
 
 
 def test_the_facts_of_a_server_without_requests(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_what_is_named_or_comes_often_is_no_interruption(tmp_path: Path) -> None
 def test_a_capture_without_steps_has_none_to_lie_between(tmp_path: Path) -> None:
     path = Export().process(1).launch(at=0).launch(at=500_000_000).write(tmp_path / "trace.sqlite")
     with open_trace(path) as trace:
-        assert build_facts(Analysis(trace)).value("interruption.time_ratio") is None
+        assert build_facts(measure(trace)).value("interruption.time_ratio") is None
 
 
 def test_samples_of_an_interruption_count_for_no_step(tmp_path: Path) -> None:

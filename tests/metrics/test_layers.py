@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from advisor.facts.catalog import build_facts
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.metrics.stats.reports import make_report
 from advisor.model.facts import FactBase, Scope
 from advisor.reports.html import report as html
@@ -40,7 +40,7 @@ INDEXER = Kernel("void deep_gemm::sm90_fp8_paged_mqa_logits<1, 32, 128, 64>(T)")
 
 def facts(path: Path) -> FactBase:
     with open_trace(path) as trace:
-        return build_facts(Analysis(trace))
+        return build_facts(measure(trace))
 
 
 def decode(layer: tuple[tuple[Kernel, float], ...] = DECODE_LAYER, layers: int = 4) -> Machine:
@@ -187,8 +187,8 @@ def test_modules_of_one_class_are_layers(tmp_path: Path) -> None:
     wanted = {"layer.count": 4, "layer.attention_ns": 15_000.0, "layer.ffn_ns": 20_000.0}
     expect_values(facts(path), {**wanted, "layer.source": "Python modules"})
     with open_trace(path) as trace:
-        frame = make_report(Analysis(trace), "layers").frame
-        modules = make_report(Analysis(trace), "modules")
+        frame = make_report(measure(trace), "layers").frame
+        modules = make_report(measure(trace), "modules")
     assert frame["Total (ns)"].tolist() == [39_000.0] * 4
     assert frame["FFN (ns)"].tolist() == [20_000.0] * 4
     page = html.document(report("t", [modules])).decode()

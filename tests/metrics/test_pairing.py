@@ -15,8 +15,8 @@ from advisor.cli.main import main
 from advisor.errors import InputError
 from advisor.facts.catalog import build_facts
 from advisor.knowledge.gpus import gpu
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.operations import Kind
+from advisor.metrics.profiled import Profiled, measure
 from advisor.model.facts import TRACE, FactBase, Scope
 from advisor.pipeline.diagnose import Options, diagnose
 from advisor.pipeline.stats import stats
@@ -87,15 +87,13 @@ def profile(steps: int = 4, stacks: bool = True, blocks: int = 264, kernels: boo
     return p
 
 
-def analysed(export: Export, trace: Profile, folder: Path) -> Iterator[Analysis]:
+def analysed(export: Export, trace: Profile, folder: Path) -> Iterator[Profiled]:
     other = trace.write(folder / "trace.json")
     with open_trace(export.write(folder / "report.sqlite")) as first, open_trace(other) as second:
-        analysis = Analysis(first)
-        analysis.other = Analysis(second)
-        yield analysis
+        yield measure(first, other=second)
 
 
-def lines(a: Analysis) -> list[str | None]:
+def lines(a: Profiled) -> list[str | None]:
     """The line that each kernel of the capture is said to come from, in the order of their starts."""
     found = a.provenance.ops
     assert found is not None
@@ -195,12 +193,11 @@ def test_waits_get_the_line_that_waits(tmp_path: Path) -> None:
 
 def test_a_trace_without_gpu_work_is_laid_over_by_clock(tmp_path: Path) -> None:
     """Two profilers at once: one of them gets no GPU activity. Both say when they began."""
-    export, trace = nsys(2), profile(1, kernels=False)
-    for a in analysed(export, trace, tmp_path):
-        assert a.other is not None
-        ours = a.trace.capture.replaced(start_utc_ns=5_000)
-        theirs = a.other.trace.capture.replaced(start_utc_ns=5_000 + STEP)
-        a.trace.capture, a.other.trace.capture = ours, theirs
+    other = profile(1, kernels=False).write(tmp_path / "trace.json")
+    with open_trace(nsys(2).write(tmp_path / "report.sqlite")) as first, open_trace(other) as second:
+        first.capture = first.capture.replaced(start_utc_ns=5_000)
+        second.capture = second.capture.replaced(start_utc_ns=5_000 + STEP)
+        a = measure(first, other=second)
         # The trace begins with the second step of nsys: its first product lies under the first norm's line.
         assert lines(a)[: LAYERS * len(LAYER)] == [None] * LAYERS * len(LAYER)
         assert lines(a)[LAYERS * len(LAYER)] == "model.py(10): norm"
@@ -252,7 +249,7 @@ def test_attention_by_its_recorded_sizes(tmp_path: Path) -> None:
             p.launch(at + 2_000, 5_000, "flash_fwd_kernel", at + 10_000, 100_000, grid=(264, 1, 1))
             at += 200_000
     with open_trace(p.write(tmp_path / "t.json")) as trace:
-        base = build_facts(Analysis(trace))
+        base = build_facts(measure(trace))
     known = gpu("NVIDIA H200")
     assert known is not None
     flop, size = 4 * 32 * 512 * 512 * 128, 2 * (32 + 8) * 512 * 128 * 2
@@ -286,7 +283,7 @@ def test_operands_in_the_cache_are_not_held_against_memory(tmp_path: Path) -> No
             p.launch(at + 2_000, 5_000, "flash_fwd_kernel", at + 10_000, took, grid=(264, 1, 1))
             at += 200_000
     with open_trace(p.write(tmp_path / "t.json")) as trace:
-        base = build_facts(Analysis(trace))
+        base = build_facts(measure(trace))
     streamed = 2 * (32 + 65536 * 8) * 128 * 2 / 100e-6 / BANDWIDTH
     expect_values(base, {"kernel.attention_bandwidth_ratio": streamed})
 
@@ -294,7 +291,7 @@ def test_operands_in_the_cache_are_not_held_against_memory(tmp_path: Path) -> No
 def test_what_was_not_recorded_is_missing(tmp_path: Path) -> None:
     """Without stacks there are operators, and no share of modules or lines that would be 0."""
     with open_trace(profile(stacks=False).write(tmp_path / "t.json")) as trace:
-        base = build_facts(Analysis(trace))
+        base = build_facts(measure(trace))
     found = {
         name: base.value(f"origin.{name}_ratio", Scope(device=0)) for name in ("operator", "module", "line")
     }
@@ -311,12 +308,12 @@ def test_place_of_most_launches_and_allocations(tmp_path: Path) -> None:
         trace.call("cudaMalloc", at + 100, 100_000)
         trace.launch(at + 310_000, kernel=GEMV.name)
     with open_trace(trace.write(tmp_path / "t.json")) as opened:
-        base = build_facts(Analysis(opened))
+        base = build_facts(measure(opened))
     expect_values(base, {"origin.alloc_place": "cache.py(5): grow > aten::empty"})
     trace.python("serve.py(3): run", 0, 6 * STEP)
     with open_trace(trace.write(tmp_path / "u.json")) as opened:
         assert (
-            build_facts(Analysis(opened)).value("origin.launch_place", Scope(device=0)) == "serve.py(3): run"
+            build_facts(measure(opened)).value("origin.launch_place", Scope(device=0)) == "serve.py(3): run"
         )
 
 
@@ -329,9 +326,7 @@ def test_memory_events_of_the_other_recording_count_where_this_one_has_none(tmp_
         open_trace(nsys().write(tmp_path / "r.sqlite")) as first,
         open_trace(other.write(tmp_path / "t.json")) as second,
     ):
-        analysis = Analysis(first)
-        analysis.other = Analysis(second)
-        base = build_facts(analysis)
+        base = build_facts(measure(first, other=second))
     expect_values(base, {"memory.growth_bytes": 6e9})
     table = base.table("memory.places", Scope(device=0))
     assert table is not None

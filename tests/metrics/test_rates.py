@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.metrics.rates import OperatorRates, operator_rates
 from advisor.metrics.stats.reports import make_report
 from advisor.sources.open import open_trace
@@ -40,7 +40,7 @@ def traced(
 
 
 def rates(p: Profile, folder: Path) -> OperatorRates | None:
-    return operator_rates(Analysis(open_trace(p.write(folder / "trace.json"))), 0)
+    return operator_rates(measure(open_trace(p.write(folder / "trace.json"))), 0)
 
 
 def test_all_kernels_of_a_call_are_one_call(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_the_kernels_tell_where_operands_of_32_bits_are_multiplied(tmp_path: Pat
 
 def test_what_is_faster_than_the_gpu_has_no_rate(tmp_path: Path) -> None:
     path = traced([(GEMM, 100_000)]).write(tmp_path / "trace.json")
-    analysis = Analysis(open_trace(path))
+    analysis = measure(open_trace(path))
     found = operator_rates(analysis, 0)
     assert found is not None
     (rate,) = found.rates
@@ -110,7 +110,7 @@ def test_a_trace_without_sizes_has_no_rates(tmp_path: Path) -> None:
     for step in range(12):
         p.annotation(f"step {step}", step * 100_000, 90_000).op("aten::mm", step * 100_000, 30_000)
         p.launch(step * 100_000 + 2_000, 5_000, GEMM, step * 100_000 + 10_000, 50_000)
-    analysis = Analysis(open_trace(p.write(tmp_path / "trace.json")))
+    analysis = measure(open_trace(p.write(tmp_path / "trace.json")))
     assert operator_rates(analysis, 0) is None
     table = make_report(analysis, "operators")
     assert "record_shapes=True" in table.note
@@ -124,7 +124,7 @@ TRACES = sorted(p for p in SHARED.rglob("*.json.*") if p.stat().st_size < 4 << 2
 @pytest.mark.parametrize("path", TRACES, ids=lambda p: p.name[:40])
 def test_no_rate_of_a_real_trace_is_above_the_peak(path: Path) -> None:
     with open_trace(path) as trace:
-        analysis = Analysis(trace)
+        analysis = measure(trace)
         for device in analysis.devices:
             found = operator_rates(analysis.on(device), device)
             if found is None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.sources.open import open_trace
 from tests.builder import Export
 from tests.kineto_builder import Profile
@@ -63,7 +63,7 @@ def test_an_annotation_that_is_copied_to_each_stream_is_one_step(tmp_path: Path)
         made.copy(at=at + 15 * US, copy_dur=370 * US, stream=20)
         ran = {"ts": made.us(at + 21 * US), "dur": made.us(370 * US), "pid": 0, "tid": 20}
         made.event(ph="X", cat="gpu_user_annotation", name=f"ProfilerStep#{i}", **ran)
-    steps = Analysis(open_trace(made.write(tmp_path / "trace.json"))).repeated
+    steps = measure(open_trace(made.write(tmp_path / "trace.json"))).repeated
     assert (len(steps), set(steps.time.tolist())) == (4, {400 * US})
     assert np.bincount(steps.op_step).tolist() == [2] * 4
     assert (steps.gpu_end - steps.gpu_start).min() >= 370 * US

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.metrics.steps.model import Steps
 from advisor.sources.open import open_trace
 from tests.builder import Export
@@ -521,7 +521,7 @@ def called(function: str, *, layers: int = 1, marked: bool = False, passes: int 
 
 
 def of_profile(profile: Profile, folder: Path) -> Steps:
-    return Analysis(open_trace(profile.write(folder / "trace.json"))).repeated
+    return measure(open_trace(profile.write(folder / "trace.json"))).repeated
 
 
 @pytest.mark.parametrize("name", ["train_step", "execute_model", "generate", "_forward_step"])

@@ -8,7 +8,7 @@ import pytest
 
 import advisor
 from advisor.facts.catalog import build_facts
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.metrics.sharing import Turns, find_turns
 from advisor.model.findings import Diagnosis
 from advisor.sources.open import open_trace
@@ -18,7 +18,7 @@ from tests.scenarios.machine import ALL_REDUCE, GEMM, Kernel, Machine
 
 def turns_of(export: Export, folder: Path) -> Turns | None:
     with open_trace(export.write(folder / "trace.sqlite")) as trace:
-        return find_turns(Analysis(trace))
+        return find_turns(measure(trace))
 
 
 def two(*kernels: tuple[int, int, int], name: str = "work") -> Export:
@@ -33,7 +33,7 @@ def two(*kernels: tuple[int, int, int], name: str = "work") -> Export:
 def test_the_facts(tmp_path: Path) -> None:
     path = two((0, 10, 60), (1, 40, 110)).write(tmp_path / "trace.sqlite")
     with open_trace(path) as trace:
-        base = build_facts(Analysis(trace))
+        base = build_facts(measure(trace))
     assert base.value("gpus.computing_count") == 2
     assert base.value("gpus.alone_ratio") == pytest.approx(0.8)
     assert base.value("gpus.turn_wait_ratio") == pytest.approx((0.5 + 0.3) / 2)

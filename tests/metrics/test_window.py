@@ -8,8 +8,8 @@ import pytest
 
 from advisor.errors import InputError
 from advisor.metrics.damage import Damage
-from advisor.metrics.phases import step_times
 from advisor.metrics.selection import parse_time, parse_window
+from advisor.metrics.step_times import step_times
 from tests.builder import Export
 from tests.metrics.support import analysis
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from advisor.knowledge.engine_signs import workload_knowledge
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.metrics.workload import Judgement, WorkloadSigns, judge, printed
 from advisor.sources.open import open_trace
 from tests.builder import Export
@@ -197,7 +197,7 @@ def test_modules_of_python_are_evidence(tmp_path: Path) -> None:
         )
     trace = open_trace(p.write(tmp_path / "trace.json"))
     assert trace.capture.modules == ("Linear", "ViTLayer", "ViTModel")
-    assert Analysis(trace).workload == "vision or encoder inference"
+    assert measure(trace).workload == "vision or encoder inference"
 
 
 def test_operators_of_emit_nvtx_are_no_ranges_of_the_program(tmp_path: Path) -> None:

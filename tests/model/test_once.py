@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from advisor.model.once import cached_property, once_each
+from advisor.model.once import cached_property
 
 
 class Slow:
@@ -22,15 +22,8 @@ class Slow:
     def whole(self) -> int:
         return self._value()
 
-    @once_each
-    def of(self, number: int) -> int:
-        """Slowly."""
-        return number + self._value()
-
 
 def test_threads_that_ask_at_the_same_time_share_one_value() -> None:
     slow = Slow()
     with ThreadPoolExecutor(4) as pool:
         assert set(pool.map(lambda _: slow.whole, range(4))) == {1}
-        assert set(pool.map(lambda _: slow.of(10), range(4))) == {12}
-    assert [slow.of(20), slow.of(10)] == [23, 12]

@@ -10,7 +10,7 @@ import pytest
 from advisor.gain.attach import assumptions
 from advisor.gain.estimate import Replayer
 from advisor.gain.whatifs import make_fix
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.model.findings import Finding
 from advisor.pipeline.diagnose import open_trace
 from tests.scenarios.machine import ALL_REDUCE, DECODE_LAYER, Machine
@@ -102,6 +102,6 @@ def test_a_larger_batch_says_what_it_leaves_out(tmp_path: Path, reduce: float, t
         with m.step(f"decode_step {i}"):
             m.replay(22, [*DECODE_LAYER, (ALL_REDUCE, reduce / 22)])
             m.wait()
-    replayed = Replayer(Analysis(open_trace(m.write(tmp_path))))
+    replayed = Replayer(measure(open_trace(m.write(tmp_path))))
     said = " ".join(assumptions(replayed, [make_fix("batch", {"n": 4})]))
     assert ("collectives and exchanges between GPUs are" in said) is told

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from advisor.cli.main import main
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import measure
 from advisor.metrics.selection import Selection
 from advisor.metrics.stats.reports import make_report
 from advisor.metrics.stats.summaries import NameStyle
@@ -27,7 +27,7 @@ def table(
     path = folder / "trace.sqlite"
     path.unlink(missing_ok=True)
     trace = open_trace(export.write(path))
-    return make_report(Analysis(trace, Selection(**selection)), report, names)
+    return make_report(measure(trace, Selection(**selection)), report, names)
 
 
 def rows(found: StatsTable, *columns: str) -> list[tuple[object, ...]]:

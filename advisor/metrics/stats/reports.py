@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from advisor.errors import InputError, near
 from advisor.knowledge.files import nsys_rules
-from advisor.metrics.analysis import Analysis
+from advisor.metrics.profiled import Profiled
 from advisor.metrics.stats import launch, operators, spread, summaries
 from advisor.metrics.stats.summaries import NameStyle, Query
 from advisor.model.stats_table import StatsTable
@@ -318,7 +318,7 @@ def _in_order(parts: Sequence[str], of: Sequence[str]) -> bool:
     return all(part in left for part in parts)
 
 
-def make_report(a: Analysis, name: str, names: NameStyle = "full") -> StatsTable:
+def make_report(a: Profiled, name: str, names: NameStyle = "full") -> StatsTable:
     """One report of a trace. An empty one says why."""
     plain, _, style = name.partition(":")
     report, choice = REPORTS[plain], a.selection

@@ -14,10 +14,10 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Spans, union
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind
+from advisor.metrics.profiled import Profiled
 from advisor.model.arrays import Array
 from advisor.model.numbers import session_time
 from advisor.sources.schema import MARK, MIGRATIONS, MISSING, PUSH_POP, UNIFIED_DTOH, UNIFIED_HTOD
@@ -32,7 +32,7 @@ _KINDS = {"kernels": Kind.KERNEL, "copies": Kind.COPY, "memsets": Kind.MEMSET, "
 class Query:
     """One analysis, the rows of it that count, and how kernels are named."""
 
-    def __init__(self, a: Analysis, names: NameStyle = "full", whole: bool = False) -> None:
+    def __init__(self, a: Profiled, names: NameStyle = "full", whole: bool = False) -> None:
         """`whole`: count every row of the capture, in the window or not."""
         self.a = a
         self.names = names
