@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
 
 import numpy as np
 from msgspec.structs import replace
 
 from advisor.facts import limits as fact_limits
 from advisor.gain import fixes_copies, fixes_device, fixes_host, fixes_speed, fixes_transfers, limits
+from advisor.gain.changes import CHANGES, what_if
 from advisor.gain.inputs import NEVER, Inputs, with_own_code
 from advisor.gain.profiler import Scenario
 from advisor.gain.replay_ops import NoEstimate, Work, require
@@ -33,9 +33,12 @@ from advisor.model.numbers import percent
 from advisor.sources.schema import DTOH, HTOD, Call
 
 #: Kernels that read more weights in a larger batch.
+#: The modules of what-ifs, each of which registers its own.
+MODULES = (fixes_copies, fixes_device, fixes_host, fixes_speed, fixes_transfers)
 _EXPERTS = frozenset(("moe",))
 
 
+@what_if()
 def batch(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Products grow from the ridge on, other kernels once they fill the device or its bandwidth.
 
@@ -160,6 +163,7 @@ def _products(work: Work, n: float, grown: Array, lean: int) -> Array:
     return np.where(np.isnan(tensor) | np.isnan(dram), blind, factor)
 
 
+@what_if()
 def speculate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """As a batch of the tokens to verify, except for attention: the number of sequences does not change."""
     tokens = replace(fix, params={"n": fix.number("drafted") + 1})
@@ -176,6 +180,7 @@ def speculate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: in
 _GROUPS = 4
 
 
+@what_if()
 def fuse_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Of a layer's small kernels and of the cost of launching them a share remains: a fused layer's
     kernels over theirs; optimistic: two thirds of that, pessimistic: twice. Products keep their time, but
@@ -221,6 +226,7 @@ def fuse_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
     return replace(changed, waits=waits.take(~gone))
 
 
+@what_if()
 def balance_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Kernels of experts take the time of an even layer; of the time of collectives beyond their quickest
     tenth half goes, optimistic: all, pessimistic: nothing."""
@@ -272,18 +278,7 @@ def _numbers(each: Routing) -> str:
     )
 
 
-# --- all of them ------------------------------------------------------------------------------------
-
-Change = Callable[[Fix, Inputs, Work, Scenario, int], Inputs]
-
-
-@cache
-def changes() -> dict[str, Change]:
-    """The function of each what-if, which has its name."""
-    modules = fixes_host, fixes_copies, fixes_device, fixes_speed, fixes_transfers
-    known = {name: value for module in modules for name, value in vars(module).items()} | globals()
-    return {name: known[name] for name in catalogue().whatifs}
-
+# --- what a fix rests on, and its change ----------------------------------------------------------
 
 #: At most this many lines about what a fix rests on in this capture.
 NUMBERS: dict[str, Callable[[Fix, Work], list[str]]] = {
@@ -306,5 +301,5 @@ def apply(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int = 
     spec = catalogue().whatifs[fix.what_if]
     if spec.feature is not None and gpu_has(spec.feature, work.a.device(work.a.main_device)) is False:
         raise NoEstimate(f"this GPU has no {spec.feature.upper()}")
-    changed = changes()[fix.what_if](fix, inputs, work, scenario, lean)
+    changed = CHANGES[fix.what_if](fix, inputs, work, scenario, lean)
     return changed if spec.takes_host_code else with_own_code(changed, inputs)

@@ -6,6 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from advisor.facts import limits as fact_limits
+from advisor.gain.changes import what_if
 from advisor.gain.fixes_host import launched_ahead, unheld
 from advisor.gain.inputs import NEVER, Inputs
 from advisor.gain.profiler import Scenario
@@ -20,6 +21,7 @@ from advisor.model.arrays import Array, among, begins_run, distinct, marked, med
 from advisor.sources.schema import DTOH, HTOD, MISSING, PTOP, Call
 
 
+@what_if()
 def pin_memory(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Pessimistic: the link is slower than the table of GPUs has it; optimistic: faster."""
     mine = require(work.pageable, "the replayed steps copy nothing from or to pageable memory")
@@ -28,6 +30,7 @@ def pin_memory(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: i
     return launched_ahead(fix, _unblocked(changed, mine & (work.direction == HTOD)), work)
 
 
+@what_if()
 def full_link_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Pessimistic: the link is slower than the table of GPUs has it; optimistic: faster."""
     mine = require(work.large_pinned, "the replayed steps make no large copies from or to pinned memory")
@@ -35,6 +38,7 @@ def full_link_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
     return _at_rate(inputs, work, mine, rate)
 
 
+@what_if()
 def overlap_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Small results that the host reads stay, and so does the wait for them. Pessimistic: the kernels
     lose the time in which the copies use the DRAM, and copies both ways take turns."""
@@ -68,6 +72,7 @@ def overlap_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
     return launched_ahead(fix, changed, work)
 
 
+@what_if()
 def coalesce_copies(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """The first copy of each run moves all of its bytes; the other calls go, and the waits between them.
     Pessimistic: it reaches only the rate of the quickest of them."""
@@ -116,6 +121,7 @@ def _small_runs(inputs: Inputs, work: Work) -> tuple[Array, Array]:
     return of_call, of_op
 
 
+@what_if()
 def remove_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     gone = among(work.direction, (HTOD, DTOH)) & (work.copied >= fix.number("at_least"))
     require(gone, "the replayed steps copy nothing of that size between host and device")

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from advisor.facts import limits as fact_limits
 from advisor.facts.device import is_skinny
 from advisor.gain import limits
+from advisor.gain.changes import what_if
 from advisor.gain.exposure import overlaps, uncovered
 from advisor.gain.inputs import NONE, Inputs
 from advisor.gain.profiler import Scenario, usual_node_gaps
@@ -45,6 +46,7 @@ def _in(lean: int, readings: tuple[float, float, float]) -> float:
 # ---------------------------------------------------------------- bytes
 
 
+@what_if("int8_weights")
 def fp8_weights(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Optimistic: kernels at the limit keep their bandwidth and take half the time. Pessimistic:
     each product is preceded by kernels that cast its input."""
@@ -59,6 +61,7 @@ def fp8_weights(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
     return changed
 
 
+@what_if()
 def int4_weights(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Of FP8 weights twice the share of the bytes remains. Pessimistic: widening them costs a part of
     that."""
@@ -71,10 +74,6 @@ def int4_weights(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
     return changed
 
 
-#: Two formats of 8 bits take the same bytes.
-int8_weights = fp8_weights
-
-
 def _wide_weights(fix: Fix, work: Work, bits: int) -> Array:
     """Matrix products whose weights have more bits than the fix leaves them."""
     wide = work.matmul & (work.weight_bits > bits)
@@ -83,13 +82,12 @@ def _wide_weights(fix: Fix, work: Work, bits: int) -> Array:
     return wide & ~work.once_a_step if fix.params["output_head"] == "keep" else wide
 
 
+@what_if("int8_kv_cache")
 def fp8_kv_cache(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     return _fewer_bytes(fix, inputs, work, work.attention, lean)
 
 
-int8_kv_cache = fp8_kv_cache
-
-
+@what_if()
 def faster_products(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     level, _ = work.dram
     mine = _with_level(work.select(is_skinny), level)
@@ -121,6 +119,7 @@ def _fewer_bytes(
     return inputs.with_ops(duration=inputs.ops.duration * factor)
 
 
+@what_if()
 def tensor_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Products get faster by the ratio of the rates, as far as their kernels come near to the new one.
     Skinny ones wait for their bytes."""
@@ -151,6 +150,7 @@ def tensor_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
     return inputs.with_ops(duration=inputs.ops.duration * factor)
 
 
+@what_if()
 def tensor_convolutions(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """A convolution on the ordinary cores did no more than these can in its time, and tensor cores do that at
     `reach` of their rate. Pessimistic: the ordinary cores ran at their peak; middle: at half of it;
@@ -198,6 +198,7 @@ def _half_as_wide(inputs: Inputs, work: Work, products: Array, lean: int) -> Arr
 # ---------------------------------------------------------------- fusion and communication
 
 
+@what_if()
 def fuse_elementwise(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Of the kernels of a chain the longest remains, and a part of the time that the others take on the
     device and the host, except host code. A repeated copy or gather moves several tensors, such as the cache
@@ -249,6 +250,7 @@ def _chained(
     return gone, gone & ~alike[back]
 
 
+@what_if()
 def absorb_kernels(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Pessimistic: a part of their time moves into other kernels. Products of attention wait for the scores,
     which one kernel keeps: a part of their time remains as well."""
@@ -286,6 +288,7 @@ def absorb_kernels(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
     return _shortened(inputs, mine, share, stays)
 
 
+@what_if()
 def split_attention(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Attention of few blocks takes as much less as it fills less of the SMs with one block each.
     Pessimistic: twice that, and at least half, as splits are uneven and have to be added up. Optimistic: SMs
@@ -301,6 +304,7 @@ def split_attention(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
     return inputs.with_ops(duration=inputs.ops.duration * np.where(mine, share, 1.0))
 
 
+@what_if()
 def merge_adapters(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     mine = require(work.adapters, "the replayed steps hold no kernels of adapters")
     return _shortened(inputs, mine, np.where(mine, 0.0, 1.0), 0.0)
@@ -324,6 +328,7 @@ def _shortened(inputs: Inputs, mine: Array, share: Array, stays: float) -> Input
     )
 
 
+@what_if()
 def shorten_node_gaps(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     usual = require(usual_node_gaps(inputs), "no graph run was traced node by node")
     stays = _in(lean, limits.NODE_GAPS_REMAIN)
@@ -341,6 +346,7 @@ _IN_LINE = (
 )
 
 
+@what_if()
 def overlap_communication(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Collectives run beside the other kernels: both end with the longer of them (Amdahl), so that no more
     is hidden than the other kernels take without a collective beside them. Those in line with the layers of
@@ -388,6 +394,7 @@ def _leading(inputs: Inputs, work: Work) -> Array:
     return np.asarray(work.transfers & (step != NONE) & (np.arange(len(step)) < first[step]))
 
 
+@what_if()
 def one_shot_collectives(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Of the exposed time goes a part of what one trip over NVLink can save."""
     text = "the replayed steps hold no collectives that are known to be small"
@@ -397,6 +404,7 @@ def one_shot_collectives(fix: Fix, inputs: Inputs, work: Work, scenario: Scenari
     return inputs.with_ops(duration=inputs.ops.duration * (1 - share))
 
 
+@what_if()
 def merge_collectives(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Each but the first of a row begins no transfer of its own: the shortest of them, which moves next to
     nothing, shows what that takes at most."""

@@ -6,6 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from advisor.gain import limits
+from advisor.gain.changes import what_if
 from advisor.gain.inputs import NEVER, NONE, Inputs
 from advisor.gain.profiler import Scenario
 from advisor.gain.replay_ops import NoEstimate, Work, require
@@ -21,6 +22,7 @@ from advisor.sources.schema import DTOH, Call
 _LAUNCHING = (Call.LAUNCH, Call.MEMSET, Call.COPY)
 
 
+@what_if()
 def cuda_graphs(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """One graph launch for each stretch of a step between two waits; host code, collections, waits for the
     GIL, calls into the operating system and allocations inside it stay: they have fixes of their own, which
@@ -155,6 +157,7 @@ def unheld(inputs: Inputs, held: Array, dropped: Array) -> Inputs:
     return replace(changed, waits=inputs.waits.take(~dropped))
 
 
+@what_if()
 def faster_launches(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Launch and copy calls as short as on a healthy host. Pessimistic: half of the excess goes;
     optimistic: the host code between them becomes faster by the same ratio."""
@@ -172,6 +175,7 @@ def faster_launches(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
     return inputs.with_calls(own=np.where(mine, calls.own * share, calls.own), pre=pre)
 
 
+@what_if()
 def remove_sync(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Also between steps that copy nothing to the host: such waits are not needed to go on. Optimistic: their
     calls take no time. Pessimistic: these stay, as they may deliberately limit how far the host runs ahead,
@@ -226,6 +230,7 @@ def _hands_over_nothing(inputs: Inputs, work: Work) -> Array:
     return np.asarray(~np.isin(step[inputs.waits.op], distinct(step[work.to_host])))
 
 
+@what_if()
 def async_readback(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Many read-backs a step can be decided on the device: their copies go. Pessimistic: they stay."""
     require(work.to_host, "the replayed steps copy nothing to the host")
@@ -238,6 +243,7 @@ def async_readback(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
     return _without_copies(changed, work, waits.op[_many_readbacks(inputs, work)])
 
 
+@what_if()
 def remove_allocations(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     calls = inputs.calls
     mine = among(calls.kind, (Call.ALLOC, Call.FREE))
@@ -246,6 +252,7 @@ def remove_allocations(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario,
     return _without_waits(changed, mine[inputs.waits.call])
 
 
+@what_if()
 def async_memset(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     waits = (inputs.calls.kind == Call.MEMSET)[inputs.waits.call]
     require(waits, "no memset of the replayed steps waits for the device")
@@ -271,6 +278,7 @@ def launched_ahead(fix: Fix, inputs: Inputs, work: Work, all_waits: bool = False
     return _without_waits(inputs, ends)
 
 
+@what_if()
 def remove_host_gap(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Optimistic: the next step is launched before the result of the last one is read. Pessimistic, where
     the thread may wait for what comes at a fixed rate: nothing changes."""
@@ -372,11 +380,13 @@ def _inside(inputs: Inputs, work: Work, thread: int, spans: Spans) -> Array:
     return held
 
 
+@what_if()
 def remove_gc(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     reason = "no garbage collection was recorded on these threads"
     return launched_ahead(fix, _explained_away(inputs, "gc", reason), work)
 
 
+@what_if()
 def remove_gil_wait(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     reason = "no waits for the GIL were recorded on these threads"
     return launched_ahead(fix, _explained_away(inputs, "gil", reason), work)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.gain import limits
+from advisor.gain.changes import what_if
 from advisor.gain.inputs import NONE, Inputs
 from advisor.gain.profiler import Scenario
 from advisor.gain.replay_ops import NoEstimate, Work
@@ -17,6 +18,7 @@ from advisor.metrics.profiled import Profiled
 from advisor.model.arrays import Array, distinct, marked
 
 
+@what_if()
 def even_gpu_speed(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Kernels of one name and launch shape take as long a call in every step as in the fast ones, in the
     median of these; pessimistic in their slower quarter, optimistic in their faster one."""

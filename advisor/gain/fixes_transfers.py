@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.gain import limits
+from advisor.gain.changes import what_if
 from advisor.gain.inputs import Inputs
 from advisor.gain.profiler import Scenario
 from advisor.gain.replay_ops import NoEstimate, Work
@@ -14,6 +15,7 @@ from advisor.metrics.collectives import bytes_of_collectives
 from advisor.model.arrays import Array, distinct
 
 
+@what_if()
 def halve_bytes(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Transfers of at least a mebibyte move half of their bytes, at the rate of the quickest transfer of the
     same kind and size. Time beyond that rate is waiting and stays. Pessimistic: half of the gain."""
