@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from advisor.compare import comparability, differences, values
 from advisor.compare.change_facts import COMPARISON, Judgement, RuleOptions, judge, parameter
+from advisor.compare.promised_gains import gain_checks
 from advisor.compare.sides import (
     Side,
     call_changes,
@@ -100,7 +101,7 @@ def compare(before: Side, after: Side, options: RuleOptions | None = None) -> Co
         calls=call_changes(before, after),
         changes=findings,
         checks=checks,
-        gains=tuple(differences.gain_checks(before, after, changes, findings, checks)) if checks else (),
+        gains=tuple(gain_checks(before, after, changes, findings, checks)) if checks else (),
         notes=(*divided, *host, *_notes(before, after, changes, judged, gate), *doubts),
         doubts=doubts,
         **judged.parts(),

@@ -1,16 +1,16 @@
-"""Changes between two sides besides the steps: budget, findings, predicted gains; and which parts of the
+"""Changes between two sides besides the steps: budget, findings, promised numbers; and which parts of the
 budget a change of the step comes from, with their causes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from advisor.compare.sides import NOT_HOST, Phase, Side, shared
-from advisor.knowledge.verb_files import limit
+from advisor.knowledge.verb_files import Made, limit, made_by
 from advisor.model import comparison as m
 from advisor.model.facts import Cell, Scope
-from advisor.model.findings import Diagnosis, Finding, Verdict, Verify, identity
+from advisor.model.findings import Advice, Diagnosis, Finding, Verdict, Verify
 from advisor.model.numbers import milliseconds
 from advisor.model.parts import PARTS
 
@@ -101,8 +101,13 @@ def _blind(diagnoses: Sequence[Diagnosis], finding: Finding) -> str:
 def advice_checks(before: Side, after: Side) -> Iterator[m.AdviceCheck]:
     """Every number that the recommendations before asked to check, each once."""
     seen: set[tuple[str, str]] = set()
-    given = [(f, r.id, r.verify) for f in common_findings(before).values() for r in f.recommendations]
-    for finding, advice, verify in given:
+    given = [
+        (f, r.id, r.verify, _what_if(f, r))
+        for f in common_findings(before).values()
+        for r in f.recommendations
+    ]
+    made = {fix: was_made(before, after, f, fix) for f, _, _, fix in given}
+    for finding, advice, verify, what_if in given:
         if verify is None or (finding.identity, verify.fact) in seen:
             continue
         seen.add((finding.identity, verify.fact))
@@ -112,6 +117,11 @@ def advice_checks(before: Side, after: Side) -> Iterator[m.AdviceCheck]:
         scale = (1.0, 1.0)
         if verify.now is not None and verify.now == finding.share:
             scale = (sum(before.budget().values()), sum(after.budget().values()))
+        outcome = _outcome(verify, old, new, unit or other, scale)
+        if made[what_if] is False:
+            outcome = "not applied"
+        elif outcome == "as promised" and made[what_if] is None and _untouched(finding, made):
+            outcome = "unknown"  # another fix moved it
         yield m.AdviceCheck(
             code=finding.code,
             cause=finding.cause,
@@ -121,8 +131,48 @@ def advice_checks(before: Side, after: Side) -> Iterator[m.AdviceCheck]:
             before=old,
             after=new,
             unit=unit or other or verify.unit,
-            outcome=_outcome(verify, old, new, unit or other, scale),  # type: ignore[arg-type]
+            outcome=outcome,  # type: ignore[arg-type]
         )
+
+
+def _untouched(finding: Finding, made: Mapping[str | None, bool | None]) -> bool:
+    """Whether the fix of a finding was not made, and another one was."""
+    own = None if finding.gain is None else finding.gain.what_if
+    return made.get(own) is False and any(made.values())
+
+
+def _what_if(finding: Finding, advice: Advice) -> str | None:
+    """The what-if of a recommendation: its own, or that of its finding for the first one."""
+    if advice.gain is not None:
+        return advice.gain.what_if
+    first = finding.gain is not None and advice is finding.recommendations[0]
+    return finding.gain.what_if if first and finding.gain is not None else None
+
+
+def was_made(before: Side, after: Side, finding: Finding, what_if: str | None) -> bool | None:
+    """Whether the fix was made, by the number that says it: it fell or rose by the limit `made-fix`. None if
+    no number says it, or a capture lacks it."""
+    sign = made_by(what_if or "")
+    if sign is None:
+        return None
+    old, new = (_number(side, sign, finding) for side in (before, after))
+    if sign.over is not None and old is None and new is not None:
+        old = 1.0  # there was nothing yet of which a part could be hidden
+    if old is None or new is None:
+        return None
+    least = limit("made-fix") * abs(old)
+    change = new - old if sign.expect == "increase" else old - new
+    return old != new and change >= least
+
+
+def _number(side: Side, sign: Made, finding: Finding) -> float | None:
+    value, _ = side.fact(sign.fact, finding.scope)
+    if not isinstance(value, int | float):
+        return None
+    if sign.over is None:
+        return float(value)
+    whole, _ = side.fact(sign.over, finding.scope)
+    return float(value) / float(whole) if isinstance(whole, int | float) and whole else None
 
 
 def _outcome(verify: Verify, before: Cell, after: Cell, unit: str, scale: tuple[float, float]) -> str:
@@ -142,48 +192,7 @@ def _outcome(verify: Verify, before: Cell, after: Cell, unit: str, scale: tuple[
     return "as promised" if (change < 0) == (verify.expect == "decrease") else "other way"
 
 
-def gain_checks(
-    before: Side,
-    after: Side,
-    phases: Sequence[m.PhaseChange],
-    changes: Sequence[m.FindingChange],
-    checks: Sequence[m.AdviceCheck],
-) -> Iterator[m.GainCheck]:
-    """Predicted gains against measured steps, both without the profiler if that is known. A fix counts as
-    applied if a number in its `verify` moved as expected, and its finding is gone or holds a tenth less
-    time."""
-    left = {identity(c.code, c.scope): c for c in changes}
-    by_phase = {p.phase: (p, p.before.median_ms, p.after.median_ms) for p in phases if p.before and p.after}
-    for finding in common_findings(before).values():
-        gain = finding.gain
-        found = by_phase.get(finding.scope.phase or "") or next(iter(by_phase.values()), None)
-        if gain is None or gain.step_after_ms is None or found is None:
-            continue
-        phase, old, new = found
-        own = [c.outcome for c in checks if (c.code, c.cause) == (finding.code, finding.cause)]
-        untraced = after.untraced_step(new)
-        outcome = "as predicted"
-        if "as promised" not in own or not _shrank(left[finding.identity]):
-            outcome = "not applied"
-        elif phase.verdict == "no-change":
-            outcome = "no effect"
-        elif untraced.low > gain.step_after_ms.high:
-            outcome = "less than predicted"
-        elif untraced.high < gain.step_after_ms.low:
-            outcome = "more than predicted"
-        yield m.GainCheck(
-            code=finding.code,
-            cause=finding.cause,
-            predicted=gain,
-            measured_before_ms=old,
-            measured_after_ms=new,
-            untraced_after_ms=untraced,
-            measured_speedup=old / new if new else 0.0,
-            outcome=outcome,  # type: ignore[arg-type]
-        )
-
-
-def _shrank(change: m.FindingChange) -> bool:
+def shrank(change: m.FindingChange) -> bool:
     if change.status == "gone":
         return True
     before, after = change.ms_before, change.ms_after

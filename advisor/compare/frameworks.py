@@ -7,7 +7,8 @@ from itertools import chain, count
 
 from advisor import __version__
 from advisor.compare.before_after import side_doc
-from advisor.compare.comparability import launch_ratio
+from advisor.compare.change_facts import RuleOptions, parameter
+from advisor.compare.comparability import judge, launch_ratio
 from advisor.compare.sides import Kernel, Side, by_operation, phase_words
 from advisor.errors import InputError
 from advisor.knowledge.engine_signs import engines, options_for
@@ -61,16 +62,40 @@ def table(
     chosen = _phase(sides, phase)
     metrics = _metrics(names, sides, chosen, throughput, batch)
     rows = _numbers(names, metrics)
+    apart = _apart(names, sides, chosen, batch)
+    needed = rows.get("kernel time x throughput", ("", []))[1]
     docs = tuple(side_doc(s).replaced(name=n) for n, s in zip(names, sides, strict=True))
     return FrameworkTable(
         tool=Tool(version=__version__, engine="none"),
         columns=docs,
         phase=chosen,
-        summary=_summary(len(names), rows),
+        summary=f"Not comparable: {apart}." if apart else _summary(len(names), rows),
         metrics=tuple(metrics),
-        differences=tuple(_differences(rows, metrics, served)),
-        notes=tuple(_notes(docs, sides, chosen, batch, rows.get("kernel time x throughput", ("", []))[1])),
+        differences=() if apart else tuple(_differences(rows, metrics, served)),
+        notes=tuple(_notes(docs, sides, chosen, batch, bool(apart), needed)),
     )
+
+
+def _apart(names: Sequence[str], sides: Sequence[Side], phase: str, batch: Mapping[str, float]) -> str | None:
+    """What keeps the columns from being compared, by the limits of ``advisor compare``: the GPU, the model,
+    or the work of a step where no batch is known by which times could be divided; None if nothing does."""
+    first, chosen = sides[0], RuleOptions()
+    model, work = (parameter("comparison", "CMP106", name, chosen) for name in ("min_model", "min_work"))
+    for name, other in zip(names[1:], sides[1:], strict=True):
+        alike = judge(first, other, [(phase, phase, phase)])
+        for found in alike.of(phase):
+            if found.state != "differs":
+                continue
+            if found.check == "GPU":
+                return f"{names[0]} ran on {found.before}, {name} on {found.after}"
+            if found.check == "model" and found.score < model:
+                return f"the models differ; {names[0]}: {found.before}; {name}: {found.after}"
+            sized = all(batch.get(n) or s.mean(phase, "batch") for n, s in zip(names, sides, strict=True))
+            if found.check == "work" and found.score < work and not sized:
+                return (
+                    f"a {phase_words(phase)} does {found.after:.3g} times the work in {name} as in {names[0]}"
+                )
+    return None
 
 
 def _names(columns: Sequence[tuple[str | None, Side]]) -> list[str]:
@@ -203,8 +228,13 @@ def _differences(rows: Rows, metrics: Sequence[Metric], served: Mapping[str, str
             ends["ratio"] = times(high / low) if low > 0 else "many"
             for end, column in (("low", lower), ("high", higher)):
                 ends[f"{end}_kind"] = str(texts.get(rule.kind, {}).get(column) or "an unknown kernel")
-            ends["switch"] = _switch(rule.action, higher, served[higher])
-            out.append(rule.text.format(low=lower, high=higher, **ends))
+            if rule.kind and ends["low_kind"] == ends["high_kind"]:
+                continue  # the same kernels take longer where they have more to do
+            text = rule.text
+            if rule.action and (switch := _switch(rule.action, served[higher])):
+                text = f"{text} {rule.advice}"
+                ends["switch"] = switch
+            out.append(text.format(low=lower, high=higher, **ends))
     return out
 
 
@@ -219,11 +249,9 @@ def _reached(rows: Rows, condition: Condition) -> bool:
     )
 
 
-def _switch(action: str | None, column: str, engine: str | None) -> str:
-    """How the engine of a column carries an action out."""
-    lines = options_for(action, engine) if action and engine in engines() else ()
-    if not lines:
-        return f"the options of {column}"
+def _switch(action: str, engine: str | None) -> str:
+    """How an engine carries an action out; empty if no option is known."""
+    lines = options_for(action, engine) if engine in engines() else ()
     return " or ".join(f"`{o.line.partition('  # ')[0]}`" for o in lines[:2])
 
 
@@ -259,14 +287,15 @@ def _notes(
     sides: Sequence[Side],
     phase: str,
     batch: Mapping[str, float],
+    apart: bool,
     busy: Sequence[tuple[float, str]],
 ) -> list[str]:
     notes = []
     gpus = {g for s in sides for w in s.works for g in w.gpus}
-    if len(gpus) > 1:
+    if len(gpus) > 1 and not apart:
         notes.append(f"Different GPUs: {', '.join(sorted(gpus))}. Times compare machines, too.")
     layers = {round(v) for s in sides if (v := s.mean(phase, "layers"))}
-    if len(layers) > 1:
+    if len(layers) > 1 and not apart:
         listed = ", ".join(map(str, sorted(layers)))
         notes.append(f"The captures seem to run different models ({listed} layers).")
     sizes = [s.mean(phase, "batch") for s in sides]

@@ -335,6 +335,7 @@ class Difference(Data, frozen=True, kw_only=True):
     kind: str = ""
     action: Key | None = None
     text: Text
+    advice: str = ""
 
 
 class FrameworkFile(File, frozen=True, kw_only=True):
@@ -380,7 +381,16 @@ class ComparedValue(Data, frozen=True, kw_only=True):
     alike: bool = False
 
 
+class Made(Data, frozen=True, kw_only=True):
+    """The number, with `over` a ratio of two, by which it is known that a fix was made."""
+
+    fact: Text
+    over: Text | None = None
+    expect: Literal["decrease", "increase"]
+
+
 class ComparisonFile(File, frozen=True, kw_only=True):
+    made: dict[Text, Made]
     limits: dict[Key, Limit]
     values: list[ComparedValue]
     context: dict[Text, Literal["fixed", "bounded"]]
@@ -394,6 +404,16 @@ def _comparison() -> ComparisonFile:
 
 def limit(name: str) -> float:
     return _comparison().limits[name].value
+
+
+def made_by(what_if: str) -> Made | None:
+    """The number by which it is known whether the fix of a what-if was made; None if there is none."""
+    return _comparison().made.get(what_if)
+
+
+def signs_of_fixes() -> dict[str, Made]:
+    """All of them, by what-if."""
+    return _comparison().made
 
 
 def compared_values() -> list[ComparedValue]:

@@ -182,7 +182,8 @@ class FindingChange(Frozen, frozen=True, kw_only=True):
 
 class AdviceCheck(Named, frozen=True, kw_only=True):
     """Did the number that a recommendation names move as it promised? Shares of the step are judged
-    by what they are in milliseconds: they grow by themselves where the step shrinks."""
+    by what they are in milliseconds: they grow by themselves where the step shrinks. A recommendation that
+    was not followed promises nothing: `not applied`."""
 
     severity: Severity
     id: str
@@ -190,19 +191,28 @@ class AdviceCheck(Named, frozen=True, kw_only=True):
     before: Cell = None
     after: Cell = None
     unit: str = ""
-    outcome: Literal["as promised", "unchanged", "other way", "unknown"]
+    outcome: Literal["as promised", "unchanged", "other way", "unknown", "not applied"]
+
+
+#: How a predicted gain held.
+GainOutcome = Literal[
+    "as predicted", "less than predicted", "more than predicted", "no effect", "not applied", "with others",
+    "not known",
+]  # fmt: skip
 
 
 class GainCheck(Named, frozen=True, kw_only=True):
     """The predicted gain of a fix against the change of the step time. The prediction is of the step
-    without the profiler; `untraced_after_ms` is that of the measured step."""
+    without the profiler; `untraced_after_ms` is that of the measured step. One fix of several that were made
+    has no number of its own (`with others`): one more check has what was predicted for all of them.
+    Whether a fix was made at all may be `not known` where others were."""
 
     predicted: Gain
     measured_before_ms: float
     measured_after_ms: float
     untraced_after_ms: Span | None = None
     measured_speedup: float
-    outcome: Literal["as predicted", "less than predicted", "more than predicted", "no effect", "not applied"]
+    outcome: GainOutcome
 
 
 class ValueChange(Frozen, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from advisor.model import comparison as m
 from advisor.model.facts import Cell
@@ -276,12 +276,12 @@ def _checks(
     if any(map(_only_in_ms, shown)):
         yield Labelled("", "Shares of the step are judged in milliseconds, as the step changed as well.")
     yield from labelled(("", _left_out([c for c in checks if c not in shown])))
-    if verbosity <= 0:
-        fixes = dict.fromkeys(f"the fix of {g.cause}" for g in gains if g.outcome == "not applied")
-        yield from labelled(("not applied", ", ".join(fixes)))
+    yield from labelled(
+        *((words, ", ".join(_causes(gains, outcome))) for outcome, words in _UNCREDITED.items())
+    )
     texts = []
     for g in gains:
-        if (after := g.predicted.step_after_ms) is None or (g.outcome == "not applied" and verbosity <= 0):
+        if (after := g.predicted.step_after_ms) is None or g.outcome in _UNCREDITED:
             continue
         traced, own = g.measured_after_ms, g.untraced_after_ms
         measured = f"{milliseconds(traced)} ms"
@@ -294,6 +294,21 @@ def _checks(
             f"measured {measured} (traced: was {was}, {speedup} x)"
         )
     yield from (Labelled("gain", text) for text in dict.fromkeys(texts))
+
+
+#: Fixes whose gain the measured step does not show, and the words before their causes.
+_UNCREDITED = {"not applied": "not applied", "with others": "together", "not known": "perhaps"}
+
+
+def _causes(gains: Sequence[m.GainCheck], outcome: str) -> Iterator[str]:
+    """The causes whose fix has this outcome, and what the step then says of them."""
+    found = list(dict.fromkeys(g.cause for g in gains if g.outcome == outcome))
+    if outcome == "with others" and found:
+        first = next(g for g in gains if g.outcome == outcome)
+        old, new = milliseconds(first.measured_before_ms), milliseconds(first.measured_after_ms)
+        yield f"{' and '.join(found)}: the step went from {old} to {new} ms by all of these fixes"
+        return
+    yield from found
 
 
 def _only_in_ms(check: m.AdviceCheck) -> bool:

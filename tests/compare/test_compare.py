@@ -697,7 +697,7 @@ def mended(before: Diagnosis, ms: float, untraced: float = 1.0) -> Diagnosis:
     assert before.work is not None
     phase = before.work.phases[0]
     mean = sum(phase.times_ms) / len(phase.times_ms)
-    moved = {"launch.idle_ratio": 0.0, "launch.calls_per_step": 1.0}
+    moved = {"launch.idle_ratio": 0.0, "launch.calls_per_step": 1.0, "launch.eager_kernel_ratio": 0.0}
     own = ms * untraced
     steps = {"step_ms": ms, "untraced_step_ms": Span(low=own, mid=own, high=own)}
     return with_times(before, {phase.phase: [t * ms / mean for t in phase.times_ms]}).replaced(

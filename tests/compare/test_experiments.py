@@ -212,7 +212,8 @@ def test_different_models_and_a_throughput_that_cannot_be(tmp_path: Path) -> Non
     two = side("b", diagnosed(tmp_path / "b.sqlite", layers=12))
     found = table([("a", one), ("b", two)], {"a": 50_000.0}, {})
     told = " ".join(found.notes)
-    assert "different models (6, 12 layers)" in told
+    assert found.summary.startswith("Not comparable: the models differ; a: 6 layers")
+    assert found.differences == ()
     assert "--batch" in told
     assert "a: the given throughput needs" in told
 
@@ -526,7 +527,7 @@ def test_an_attention_backend_that_takes_a_multiple(tmp_path: Path) -> None:
     said = backends(tmp_path, 970, 84)
     assert "84 us in flashinfer (prefill attention (FlashInfer))" in said
     assert "970 us in flash (decode attention (FlashAttention split-KV)), 11.55 times as long" in said
-    assert "try `--attention-backend FLASHINFER` or `--attention-backend TRITON_ATTN` in flash" in said
+    assert "Try `--attention-backend FLASHINFER` or `--attention-backend TRITON_ATTN` in flash" in said
 
 
 @pytest.mark.parametrize(
