@@ -19,7 +19,7 @@ from advisor.sources.nsys.samples import with_coarser
 from advisor.sources.ranges import possible, share_factor
 from advisor.sources.samplers import rows as log_rows
 from advisor.sources.samplers.layouts import Row, processes
-from advisor.sources.samplers.rows import Stamp, measured, number, read_stamp
+from advisor.sources.samplers.rows import Layout, Stamp, measured, number, read_stamp
 from advisor.sources.schema import FLOAT_COLUMNS, TABLES, Ints
 from advisor.sources.trace import Around, Columns, InMemory, Ledger, Source
 
@@ -30,14 +30,6 @@ _DAY_NS = 86_400 * 10**9
 _LAST_GPU = 1_000_000
 #: More than a hundred years from 1970: no clock shows it, and differences would leave 64 bits.
 _LAST_NS = 2**62
-
-
-#: Whose the numbers of the GPUs are, where that is not the order of the PCI bus.
-_NUMBERS = {
-    log_rows.OWN: "those of the log",
-    log_rows.LONG: "those of the log, or the order in it where several machines number alike",
-    log_rows.TEGRASTATS: "0, the only one",
-}
 
 
 #: Columns of ours that a log should have -> what nvidia-smi and DCGM (number of the field, and its name) call
@@ -73,11 +65,12 @@ class SampleLog(InMemory):
     then it is local time."""
 
     def __init__(
-        self, path: Path, format_name: str, samples: Sequence[Sample], lines: int = 0, longer: int = 0
+        self, path: Path, layout: Layout, samples: Sequence[Sample], lines: int = 0, longer: int = 0
     ) -> None:
         """`lines`: number of lines of the log that may hold a sample, if it was read from one; `longer`: of
         those that are too long to be one."""
         super().__init__()
+        format_name = layout.name
         if not samples:
             raise InputError(f"{path}: a {format_name} log without a single sample")
         found, lines = len(samples), max(lines, len(samples))
@@ -98,7 +91,7 @@ class SampleLog(InMemory):
         )
         warning = "the log has no time stamps: its samples are taken to be a second apart"
         tool, lost = format_name.split()[0], lines - found
-        self.lacking = _lacking(format_name, columns)
+        self.lacking = () if layout.fixed else _lacking(format_name, columns)
         self.capture = Capture(
             path=str(path),
             format=format_name,
@@ -106,7 +99,7 @@ class SampleLog(InMemory):
             size_bytes=path.stat().st_size if path.exists() else 0,
             producer=tool,
             start_utc_ns=self.begin_ns,
-            device_numbers=_NUMBERS.get(format_name, f"those of {tool}, in the order of the PCI bus"),
+            device_numbers=layout.numbers or f"those of {tool}, in the order of the PCI bus",
             warnings=(*(() if known else (warning,)), *self.lacking),
         )
         self.ledger.note("dropped", "lines cut short or without a value", "samples", lost, lines)
@@ -117,8 +110,6 @@ class SampleLog(InMemory):
 
 def _lacking(kind: str, columns: Columns) -> tuple[str, ...]:
     """The columns that the log lacks, by the names of its tool, in one sentence; none if it has all."""
-    if kind == log_rows.TEGRASTATS:  # prints what the board has
-        return ()
     dcgm = "dcgm" in kind.lower()
     names = [of[dcgm] for column, of in _WANTED.items() if np.isnan(columns[column]).all()]
     if not names:
@@ -139,25 +130,26 @@ def read_log(path: Path, shown: Path | None = None) -> SampleLog:
         lines, longer = _lines(path.read_bytes())
     except OSError as fault:
         raise InputError(f"{shown}: cannot be read ({fault.strerror or fault})") from fault
-    kind = log_rows.recognise(lines)
-    if kind is None:
+    layout = log_rows.recognise(lines)
+    if layout is None:
         raise InputError(
             f"{shown}: no sampler log that is known here; make one with `nvidia-smi --format=csv "
             "--query-gpu=timestamp,index,utilization.gpu,clocks.sm,power.draw,memory.used -lms 100`"
         )
     try:
-        samples = list(_samples(shown, log_rows.rows(lines, kind)))
-        if kind == log_rows.OWN:
+        samples = list(_samples(shown, layout.rows(lines)))
+        if layout.shares == "either":
             samples = _with_shares(samples)
-        elif kind not in (log_rows.SMI_CSV, log_rows.SMI_DMON, log_rows.SMI_SCREENS, log_rows.TEGRASTATS):
+        elif layout.shares == "ratios":
             samples = _with_ratios(samples)
-        one_a_line = kind not in (log_rows.LONG, log_rows.SMI_SCREENS, log_rows.EXPORTER)
-        log = SampleLog(shown, kind, samples, _of_samples(lines) if one_a_line else 0, longer)
-        if kind == log_rows.SMI_SCREENS and (run := processes(lines)):
+        log = SampleLog(shown, layout, samples, _of_samples(lines) if layout.lines_count else 0, longer)
+        if run := processes(lines):  # which screens of nvidia-smi list
             log.capture = log.capture.replaced(options={"processes": " ".join(run)})
         return log
     except csv.Error as fault:
-        raise InputError(f"{shown}: not a {kind} log that can be read ({fault}); record it again") from fault
+        raise InputError(
+            f"{shown}: not a {layout.name} log that can be read ({fault}); record it again"
+        ) from fault
 
 
 def _with_shares(samples: list[Sample]) -> list[Sample]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from advisor.numerals import read_float, read_int
 from advisor.sources.samplers import layouts
@@ -219,68 +219,31 @@ def _moment(text: str) -> datetime | None:
     return None
 
 
-SMI_CSV, SMI_DMON, DCGMI_DMON, DCGM_CSV, SMI_SCREENS, TEGRASTATS, LONG, OWN, EXPORTER = (
-    "nvidia-smi csv",
-    "nvidia-smi dmon",
-    "dcgmi dmon",
-    "DCGM csv",
-    "nvidia-smi screens",
-    "tegrastats",
-    "DCGM csv by metric",
-    "sampler csv",
-    "DCGM exporter",
-)
-
 #: A header is searched for in this many lines: tools print greetings first.
 _HEAD_LINES = 10
 _DELIMITERS = (",", ";", "\t")
 _NUMBERED = re.compile(r"(?:GPU\s+)?(\d+)\b\s*(.*)", re.IGNORECASE)
 
 
-def recognise(lines: Sequence[str]) -> str | None:
-    """The tool that wrote lines with this beginning; None if unknown."""
-    for line in lines[:_HEAD_LINES]:
-        if layouts.EXPORTER.match(line):
-            return EXPORTER
-        if line.lstrip().startswith("#"):
-            names = _spaced(line)
-            if not any(name in FIELDS for name in names):
-                continue
-            return DCGMI_DMON if _of_dcgm(names) else SMI_DMON
-        if layouts.SCREEN.match(line):
-            return SMI_SCREENS
-        if layouts.is_tegrastats(line):
-            return TEGRASTATS
-        names = _csv_names(line, _delimiter(line))
-        if layouts.is_long(names) and set(names) & {*DEVICE, *IDENTITY}:
-            return LONG
-        if len(names) > 1 and any(name in FIELDS for name in names):
-            if _of_dcgm(names):
-                return DCGM_CSV
-            # A single word such as `power` occurs in many tables: a time, a GPU or a dot confirms it.
-            known_fields = {n for n in names if n in FIELDS}
-            if any("." in n for n in known_fields) or (
-                set(names) & {*TIME, *DEVICE} and len(known_fields) > 1
-            ):
-                return SMI_CSV
-        if set(names) & {*TIME, *DEVICE} and _own_names(line, _delimiter(line)):
-            return OWN
-    return None
+class Layout(NamedTuple):
+    """How one tool writes samples. `begins` tells it by one of the first lines. `shares` are as the fields
+    say (`stated`), ratios that some exporters write in per cent (`ratios`), or either, as the values show
+    (`either`). `numbers`: whose the numbers of the GPUs are, where that is not the order of the PCI bus.
+    `lines_count`: a line holds one sample. `fixed`: it prints what the board has, and no more on request."""
+
+    name: str
+    begins: Callable[[str], bool]
+    rows: Callable[[Sequence[str]], Iterator[Row]]
+    shares: Literal["stated", "ratios", "either"] = "stated"
+    numbers: str | None = None
+    lines_count: bool = True
+    fixed: bool = False
 
 
-def rows(lines: Sequence[str], kind: str) -> Iterator[Row]:
-    """The samples in a log of the kind found by `recognise`."""
-    if kind == SMI_SCREENS:
-        return layouts.of_screens(lines)
-    if kind == TEGRASTATS:
-        return layouts.of_tegrastats(lines)
-    if kind == EXPORTER:
-        return layouts.of_exporter(lines)
-    if kind == LONG:
-        return layouts.joined(_csv_rows(lines, kind), TIME, DEVICE, IDENTITY)
-    if kind in (SMI_CSV, DCGM_CSV, OWN):
-        return _csv_rows(lines, kind)
-    return _spaced_rows(lines, kind == DCGMI_DMON)
+def recognise(lines: Sequence[str]) -> Layout | None:
+    """The layout of a log with this beginning; None if no tool that is known writes it."""
+    found = (layout for line in lines[:_HEAD_LINES] for layout in LAYOUTS if layout.begins(line))
+    return next(found, None)
 
 
 def _of_dcgm(names: Sequence[str]) -> bool:
@@ -311,16 +274,23 @@ def _own_names(line: str, delimiter: str) -> list[str]:
     return [own or n for own, n in zip(names, _csv_names(line, delimiter), strict=True)] if any(names) else []
 
 
-def _csv_rows(lines: Sequence[str], kind: str) -> Iterator[Row]:
+def _heads(names: Sequence[str]) -> bool:
+    return any(name in FIELDS for name in names)
+
+
+def _csv_rows(
+    lines: Sequence[str],
+    names_of: Callable[[str, str], list[str]] = _csv_names,
+    heads: Callable[[Sequence[str]], bool] = _heads,
+) -> Iterator[Row]:
+    """The rows below a header, as whose names `heads` accepts what `names_of` reads."""
     names: list[str] = []
     delimiter = ","
-    names_of = _own_names if kind == OWN else _csv_names
     for line in lines:
         if not names:
             delimiter = _delimiter(line)
             found = names_of(line, delimiter)
-            begins = layouts.is_long(found) if kind == LONG else any(n in FIELDS for n in found)
-            names = found if len(found) > 1 and begins else []
+            names = found if len(found) > 1 and heads(found) else []
             continue
         cells = next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
         if len(cells) != len(names) or names_of(line, delimiter) == names:
@@ -352,3 +322,83 @@ def _entity_cells(line: str) -> list[str] | None:
     """``GPU 0   100   0.998`` -> the number and the values; None for parts of a GPU (MIG)."""
     found = _NUMBERED.fullmatch(line.strip())
     return [found[1], *(c for c in re.split(r"[\s,]+", found[2]) if c)] if found else None
+
+
+# --- the table of layouts ---------------------------------------------------------------------------
+
+
+def _of_dmon(line: str, dcgm: bool) -> bool:
+    names = _spaced(line) if line.lstrip().startswith("#") else []
+    return _heads(names) and _of_dcgm(names) == dcgm
+
+
+def _header(line: str) -> list[str]:
+    """The names of a CSV header; [] for a comment."""
+    return [] if line.lstrip().startswith("#") else _csv_names(line, _delimiter(line))
+
+
+def _of_long(line: str) -> bool:
+    names = _header(line)
+    return layouts.is_long(names) and bool(set(names) & {*DEVICE, *IDENTITY})
+
+
+def _of_csv(line: str, dcgm: bool) -> bool:
+    """A single word such as `power` occurs in many tables: for nvidia-smi a time, a GPU or a dot confirms."""
+    names = _header(line)
+    known = {n for n in names if n in FIELDS}
+    if len(names) < 2 or not known or _of_dcgm(names) != dcgm:
+        return False
+    timed = bool(set(names) & {*TIME, *DEVICE}) and len(known) > 1
+    return dcgm or timed or any("." in n for n in known)
+
+
+def _of_script(line: str) -> bool:
+    return bool(set(_header(line)) & {*TIME, *DEVICE} and _own_names(line, _delimiter(line)))
+
+
+SMI_CSV = Layout("nvidia-smi csv", lambda line: _of_csv(line, dcgm=False), _csv_rows)
+#: Every layout, in the order in which a line is taken for one.
+LAYOUTS = (
+    Layout(
+        "DCGM exporter",
+        lambda line: layouts.EXPORTER.match(line) is not None,
+        layouts.of_exporter,
+        shares="ratios",
+        lines_count=False,
+    ),
+    Layout(
+        "dcgmi dmon",
+        lambda line: _of_dmon(line, dcgm=True),
+        lambda lines: _spaced_rows(lines, dcgm=True),
+        shares="ratios",
+    ),
+    Layout(
+        "nvidia-smi dmon",
+        lambda line: _of_dmon(line, dcgm=False),
+        lambda lines: _spaced_rows(lines, dcgm=False),
+    ),
+    Layout(
+        "nvidia-smi screens",
+        lambda line: layouts.SCREEN.match(line) is not None,
+        layouts.of_screens,
+        lines_count=False,
+    ),
+    Layout("tegrastats", layouts.is_tegrastats, layouts.of_tegrastats, numbers="0, the only one", fixed=True),
+    Layout(
+        "DCGM csv by metric",
+        _of_long,
+        lambda lines: layouts.joined(_csv_rows(lines, heads=layouts.is_long), TIME, DEVICE, IDENTITY),
+        shares="ratios",
+        numbers="those of the log, or the order in it where several machines number alike",
+        lines_count=False,
+    ),
+    Layout("DCGM csv", lambda line: _of_csv(line, dcgm=True), _csv_rows, shares="ratios"),
+    SMI_CSV,
+    Layout(
+        "sampler csv",
+        _of_script,
+        lambda lines: _csv_rows(lines, _own_names),
+        shares="either",
+        numbers="those of the log",
+    ),
+)
