@@ -25,7 +25,7 @@ from advisor.knowledge.verb_files import limit, read_of_context
 from advisor.model.comparison import Comparability, ContextScaling, Scaling
 from advisor.model.facts import TRACE, Scope
 from advisor.model.findings import Span
-from advisor.model.numbers import first_few, milliseconds
+from advisor.model.numbers import first_few, milliseconds, percent
 
 #: Operations that get facts of their own, by the size of their change.
 _KEPT = 20
@@ -173,8 +173,7 @@ def _summary(doc: ContextScaling) -> str:
     share = ""
     total = doc.growth_ms.mid if doc.growth_ms is not None else 0.0
     if total > 0:
-        share = f", {min(max(doc.attention_growth_ms / total, 0.0), 1.0):.0%} of it by attention"
-        share = share.replace("%", " %")
+        share = f", {percent(min(max(doc.attention_growth_ms / total, 0.0), 1.0), 2)} of it by attention"
     if doc.verdict == "only-attention-scales":
         return f"Only attention grows: {text[:-1]}{share}."
     listed = first_few([r.operation for r in doc.operations if r.grows], 3)

@@ -23,6 +23,7 @@ from advisor.engine.interpret import FactView, Outcome, OutcomeLog, OutcomeState
 from advisor.engine.load import RuleSet
 from advisor.engine.values import ParamKey, atom
 from advisor.model.facts import FactBase, Scope
+from advisor.model.numbers import percent
 from advisor.model.rules import Answer
 
 Engine = Literal["durable", "python"]
@@ -184,5 +185,5 @@ def take_out_undecided(facts: FactBase, program: Program) -> None:
             not tests[name] and most - least > max(least, NOTABLE)
         ):
             what = facts.unknown.get(name, "kernels that no entry of knowledge/kernel_families.yaml names")
-            why = f"{what} hold {most - least:.0%} of the time, enough to change the verdict"
+            why = f"{what} hold {percent(most - least, 2)} of the time, enough to change the verdict"
             facts.take_out(name, scope, why)

@@ -6,6 +6,7 @@ from advisor.facts.writer import FactWriter
 from advisor.metrics import limits as metric_limits
 from advisor.metrics.pace import find_drift, find_slow_steps
 from advisor.metrics.profiled import Profiled
+from advisor.model.numbers import percent
 
 
 def drift_facts(a: Profiled, device: int, out: FactWriter) -> None:
@@ -32,4 +33,4 @@ def drift_facts(a: Profiled, device: int, out: FactWriter) -> None:
 
 def _words(change: float) -> str:
     """``60 % longer``"""
-    return f"{abs(change):.0%} {'longer' if change > 0 else 'shorter'}".replace("%", " %")
+    return f"{percent(abs(change), 2)} {'longer' if change > 0 else 'shorter'}"

@@ -28,6 +28,7 @@ from advisor.metrics.step_times import step_times
 from advisor.metrics.stepped import Stepped
 from advisor.model.arrays import Array, among, by_number, distinct, marked, median_of, percentiles, rows_at
 from advisor.model.facts import Scope
+from advisor.model.numbers import percent
 from advisor.sources.schema import COOPERATIVE
 
 _KEPT = 20
@@ -200,7 +201,7 @@ def in_use_facts(a: Profiled, device: int, out: FactWriter) -> None:
         return
     time = composition(a.names.operations, name[small], duration[small])
     largest = ((operation, ns / max(a.budgets[device].busy_ns, 1)) for operation, ns in time.items())
-    texts = (f"{operation} {share:.1%}".replace("%", " %") for operation, share in islice(largest, _NAMED))
+    texts = (f"{operation} {percent(share)}" for operation, share in islice(largest, _NAMED))
     out |= {
         "kernel.fusable": "; ".join(_fusable({a.names.operations[i] for i in distinct(name)})) or None,
         "kernel.compiled_ratio": are(lambda k: "(Inductor" in k.operation)[small].mean(),

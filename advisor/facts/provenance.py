@@ -24,6 +24,7 @@ from advisor.metrics.profiled import Profiled
 from advisor.metrics.stepped import Stepped
 from advisor.model.arrays import Array, percentiles
 from advisor.model.capture import Capture
+from advisor.model.numbers import percent
 from advisor.sources.schema import OPERATIONS
 
 _ROWS = 10
@@ -77,7 +78,7 @@ def provenance_facts(a: Budgeted, device: int, out: FactWriter, products: Matmul
     kernels = a.device_kernels(device)
     unfused = kernels[a.names.mask(lambda k: k.family in UNFUSED)[a.op_name[kernels]]]
     if heaviest := _heaviest(a, found, unfused):
-        out.put("origin.unfused_place", f"{heaviest[0][0]} ({heaviest[0][3]:.0%})")
+        out.put("origin.unfused_place", f"{heaviest[0][0]} ({percent(heaviest[0][3], 2)})")
     out.table("origins.places", _heaviest(a, found, kernels))
     rows = []
     for r in module_tree(found, at, duration)[:_TREE_ROWS]:

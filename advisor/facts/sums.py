@@ -35,7 +35,7 @@ from advisor.metrics.kernels import (
 from advisor.metrics.loaded import Loaded
 from advisor.model.arrays import Array, among, by_label, rows_at
 from advisor.model.facts import Scope
-from advisor.model.numbers import value_text
+from advisor.model.numbers import percent, value_text
 from advisor.sources.schema import Call, Summed, base_name, classify
 
 _KEPT = 20
@@ -292,7 +292,7 @@ def _kernels(a: Loaded, kernels: Sums, count: float, listed: float, steps: int, 
         narrow = held(lambda k: k.family in MATMUL and weight_bits(k) < 16)
         mine = np.flatnonzero(names.mask(lambda k: k.family in MATMUL))
         kinds, (times,) = by_label([precision(names.known[i]) for i in mine], kernels.total[mine])
-        shares = (f"{p} {ns / products:.1%}".replace("%", " %") for p, ns in zip(kinds, times, strict=True))
+        shares = (f"{p} {percent(ns / products)}" for p, ns in zip(kinds, times, strict=True))
         out |= {
             "sums.skinny_of_products_ratio": held(is_skinny) / products,
             "sums.precisions": ", ".join(shares),

@@ -34,7 +34,7 @@ from advisor.model.gain import (
     Span,
     saved_by,
 )
-from advisor.model.numbers import value_text
+from advisor.model.numbers import percent, value_text
 
 #: Where a step time without the profiler is from, if not from the user.
 BY_LOG = "by the log"
@@ -419,7 +419,7 @@ def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
         if abs(replayer.unexplained) > limits.UNEXPLAINED_RATIO:
             longer = "longer" if replayer.unexplained > 0 else "shorter"
             out.append(
-                f"that is {abs(replayer.unexplained):.0%} {longer} than the cost of tracing "
+                f"that is {percent(abs(replayer.unexplained), 2)} {longer} than the cost of tracing "
                 "explains: is it the same load?"
             )
     elif has_launches(inputs):

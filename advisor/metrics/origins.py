@@ -21,6 +21,7 @@ from advisor.metrics.operations import combinations
 from advisor.metrics.pairing import Match, align, match_calls
 from advisor.metrics.recording import Recording
 from advisor.model.arrays import Array, distinct, rows_at
+from advisor.model.numbers import percent
 from advisor.model.once import cached_property
 from advisor.sources.schema import MISSING, OPERATIONS
 from advisor.sources.trace import Columns, Trace
@@ -316,12 +317,12 @@ class Provenance:
         other, match = self.other, self.match
         if other is None:
             return None
-        how = f"by clock; it shows code around {self.quality:.1%} of the calls"
+        how = f"by clock; it shows code around {percent(self.quality or 0.0)} of the calls"
         if match is not None:
-            how = f"by {match.by}; {match.time_ratio:.1%} of the GPU time and "
-            how += f"{match.other_ratio:.1%} of its operations match"
+            how = f"by {match.by}; {percent(match.time_ratio)} of the GPU time and "
+            how += f"{percent(match.other_ratio)} of its operations match"
             if match.same_ratio is not None:
-                how += f"; {match.same_ratio:.1%} of the kernels in one launch shape"
+                how += f"; {percent(match.same_ratio)} of the kernels in one launch shape"
         return f"{other.trace.capture.path} ({how})"
 
     @cached_property

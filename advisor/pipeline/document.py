@@ -38,6 +38,7 @@ from advisor.model.arrays import median_of, nearest_rank, rounded
 from advisor.model.capture import LOAD, SUMS, InputDevice, Recorder
 from advisor.model.facts import FactBase, Interval, Scope, Table
 from advisor.model.gain import Option
+from advisor.model.numbers import percent
 from advisor.model.options import own_option
 from advisor.pipeline.measuring import measuring_command
 
@@ -408,6 +409,6 @@ def next_target(a: Budgeted) -> m.NextTarget | None:
         share=times[family] / total,
         kernel=a.names.texts[i],
         command=measure,
-        why=f"{a.names.operations[i]}: {by_name[i] / total:.0%} of kernel time in {int(calls[i])} calls",
+        why=f"{a.names.operations[i]}: {percent(by_name[i] / total)} of kernel time in {int(calls[i])} calls",
         collectives_share=0.0 if family == "communication" else times.get("communication", 0.0) / total,
     )

@@ -9,6 +9,7 @@ import numpy as np
 
 from advisor.model.findings import Finding
 from advisor.model.gain import Gain, Span, over_all
+from advisor.model.numbers import percent
 from advisor.ranks.late_group import LateGroup
 from advisor.ranks.late_ranks import pattern
 from advisor.ranks.waiting import Waits
@@ -160,7 +161,7 @@ def transfer_gain(alone: Gain, transfer: float, exposed: float) -> Gain:
         return alone
     part, speedup = min(transfer / exposed, 1.0), alone.speedup
     low, mid, high = (part * (1 - 1 / max(s, 1.0)) for s in (speedup.low, speedup.mid, speedup.high))
-    assumption = f"{part:.0%} of the exposed time is transfer; the waiting for late ranks stays"
+    assumption = f"{percent(part, 2)} of the exposed time is transfer; the waiting for late ranks stays"
     return _gain(alone, alone.step_before_ms, (low, mid, high), (*alone.assumptions, assumption))
 
 

@@ -8,6 +8,7 @@ from statistics import median
 from time import monotonic, sleep, time_ns
 from typing import NamedTuple
 
+from advisor.model.numbers import percent
 from advisor.recording import store
 from advisor.recording.server import Answer, Engine, Pace, Server
 from advisor.recording.watch import Notify
@@ -38,9 +39,11 @@ class Load(NamedTuple):
             (self.waiting, "{:.3g} wait"),
             (self.output_per_s, "{:.4g} tokens/s"),
             (self.token_ms, "{:.3g} ms a token"),
-            (self.cache_used, "{:.0%} of the KV cache in use"),
         )
-        return ", ".join(text.format(value) for value, text in parts if value is not None)
+        words = [text.format(value) for value, text in parts if value is not None]
+        if self.cache_used is not None:
+            words.append(f"{percent(self.cache_used, 2)} of the KV cache in use")
+        return ", ".join(words)
 
 
 class Scrapes:

@@ -24,6 +24,7 @@ from advisor.model.numbers import (
     CHANGES,
     certainty,
     condition_parts,
+    difference,
     fact_unit,
     milliseconds,
     percent,
@@ -288,7 +289,7 @@ def whatif(report: WhatIfReport) -> Iterator[b.Block]:
         yield b.Labelled("job", report.of_job)
     replay = report.replay
     text = f"{replay.steps} of {replay.of_steps} steps, {milliseconds(replay.replayed_ms)} ms a {report.of}"
-    text += f" (captured {milliseconds(replay.captured_ms)} ms, error {replay.error:+.2%})"
+    text += f" (captured {milliseconds(replay.captured_ms)} ms, error {difference(100 * replay.error, 2)} %)"
     yield b.Labelled("replayed", text)
     untraced = f"{span_text(report.step_before_ms)} ms a {report.of}, without the profiler's part"
     yield b.Labelled("untraced", untraced)

@@ -117,7 +117,7 @@ def test_values(tmp_path: Path) -> None:
             "sums.collective_above_least_ratio": 0.8,
             "sums.product_ratio": 20 / 30,
             "sums.skinny_of_products_ratio": 1.0,
-            "sums.precisions": "bf16 75.0 %, fp8 25.0 %",
+            "sums.precisions": "bf16 75 %, fp8 25 %",
             "kernel.top_operation_ratio": 15 / 40,
             "kernel.unfused_ratio": 10 / 40,
             "kernel.quantised_matmul_ratio": 0.25,

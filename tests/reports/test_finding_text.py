@@ -91,7 +91,7 @@ def test_a_what_if() -> None:
     text = shown(page)
     for part in (
         "t.sqlite",
-        "24 of 1279 steps, 9.50 ms a step (captured 9.50 ms, error +0.00%)",
+        "24 of 1279 steps, 9.50 ms a step (captured 9.50 ms, error +0.00 %)",
         "9.00 (8.00 to 10.00) ms a step, without the profiler's part",
         "4.00 x (3.50 to 4.50)",
         "assumes   shapes repeat",

@@ -16,6 +16,7 @@ from advisor.metrics.operations import Kind
 from advisor.metrics.origins import module_tree
 from advisor.metrics.stats.summaries import Query, largest_first, sums
 from advisor.model.arrays import Array
+from advisor.model.numbers import percent
 
 #: Bins per decade of time, finest first; a kernel gets the finest with at most `_MOST_BINS`.
 _BINS_PER_DECADE = (40, 20, 10, 5, 2, 1)
@@ -247,7 +248,7 @@ def modules(query: Query) -> pd.DataFrame:
     frame = pd.DataFrame(cells, columns=heads)
     if rows:
         held = sum(r.total_ns for r in rows if r.level == 0)
-        frame.attrs["note"] = f"{held / whole:.1%} of the GPU time lies in modules"
+        frame.attrs["note"] = f"{percent(held / whole)} of the GPU time lies in modules"
     return frame
 
 
