@@ -4,12 +4,15 @@ import gc
 import os
 import signal
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from advisor.engine import infer
+from advisor.knowledge.files import evidence
+from tests.fired import fired, missing
 
 # Programs that tests start, in whatever folder, use the same `advisor` as the tests, and `tests` itself,
 # however `advisor` was installed.
@@ -61,3 +64,16 @@ def _temporary_files_go(tmp_path_factory: pytest.TempPathFactory) -> None:
     tempfile.tempdir = str(tmp_path_factory.mktemp("scratch"))
     # Nor do runs use the key of the user.
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture(autouse=True)
+def _evidence(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What knowledge/evidence.yaml says of a scene holds whenever the scene is run."""
+    node = request.node.nodeid
+    fires, quiet = evidence().fires.get(node, {}), evidence().quiet.get(node, ())
+    if not fires and not quiet:
+        yield
+        return
+    with fired() as seen:
+        yield
+    assert missing(node, seen, tuple(fires), quiet) == []

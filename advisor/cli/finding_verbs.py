@@ -106,13 +106,15 @@ def deliver_list(rules: Sequence[RuleSpec], settings: Settings) -> None:
 def check(directories: Sequence[Path]) -> None:
     """Check our rules, and those in DIR, against the catalogues; all problems at once."""
     from advisor.compare.change_facts import EVERY_FACT
+    from advisor.engine.cases import scaffold_texts
     from advisor.engine.lint import check_rules
     from advisor.engine.lint_names import Catalogues
     from advisor.engine.load import builtin_dir
+    from advisor.engine.remarks import remarks
     from advisor.gain.whatifs import catalogue
     from advisor.knowledge.engine_signs import recommendation_ids
     from advisor.knowledge.facts import evidence_tables, impact_parts, joined_fields
-    from advisor.knowledge.files import references
+    from advisor.knowledge.files import evidence, references
     from advisor.model.numbers import amount
 
     known = Catalogues(
@@ -123,9 +125,14 @@ def check(directories: Sequence[Path]) -> None:
         actions=recommendation_ids(),
         parts=impact_parts(),
         references=references(),
+        evidence=evidence(),
     )
     found = check_rules(known, builtin_dir(), *directories)
-    say(f"{amount(len(found), 'rule')} checked, no problem found")
+    noted = remarks(found, recommendation_ids(), scaffold_texts())
+    for remark in noted:
+        say(str(remark))
+    also = f", {amount(len(noted), 'remark')}" if noted else ""
+    say(f"{amount(len(found), 'rule')} checked, no problem found{also}")
 
 
 @rules.command()

@@ -9,6 +9,7 @@ that misses it, with any answer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -294,3 +295,10 @@ def new_rule(code: str, cause: str, fact: str, spec: FactSpec) -> tuple[str, str
     values |= {"limit": limit, "below": below, "format": _FORMATS.get(spec.unit, "num")}
     texts = shipped("new_rule.yaml", NewRule)
     return texts.rule.format(**values), texts.cases.format(**values)
+
+
+def scaffold_texts() -> frozenset[str]:
+    """The texts that ``new_rule`` writes and that only stand for the ones to be written."""
+    return frozenset(
+        re.findall(r"^ *\w+: ((?:The problem|Say) .+)$", shipped("new_rule.yaml", NewRule).rule, re.M)
+    )

@@ -20,6 +20,8 @@ from advisor.model.rules import Doubt, ImpactSpec, RuleSpec
 #: Facts measured less directly make the same advice less certain.
 METHOD_FACTOR = {"measured": 1.0, "inferred": 0.9, "assumed": 0.75}
 PASSED_GUARD_FACTOR = 0.95
+#: Of a rule that nothing shows yet.
+PREVIEW_FACTOR = 0.9
 #: A cause holds the parts of the budget that make up `MOST` of it; a rest of `LITTLE` need not be
 #: accounted for.
 MOST, LITTLE = 0.5, 0.02
@@ -139,6 +141,7 @@ def confidence_factors(inference: Inference, spec: RuleSpec, outcome: Outcome) -
     method    1.0 measured, 0.9 inferred, 0.75 assumed
     margin    0.85 on a threshold, rising to 1.0 where the closest number of the branch lies half
               of the larger of the two away from it; the best branch that fired counts
+    preview   0.9 for a rule that no capture or scene of known cause shows yet
     guards    0.95 for every guard that could not be checked
     doubt     the factor of every doubt of the rule that the capture gives reason for
     found     0.9 + 0.1 c, where c is how sure it is that what was found are steps
@@ -162,6 +165,8 @@ def confidence_factors(inference: Inference, spec: RuleSpec, outcome: Outcome) -
     if base and (known := spec.confidence.right + spec.confidence.wrong):
         why = f"right in {spec.confidence.right} of {known} captures with a known answer"
         factors.insert(1, Factor("labels", calibrated(base, spec.confidence.right, known) / base, why))
+    if spec.lifecycle == "preview":
+        factors.append(Factor("preview", PREVIEW_FACTOR, "no capture or scene of known cause shows it yet"))
     passed = sum(1 for g in outcome.guards if g.checked.truth is None)
     if passed:
         word = "guard" if passed == 1 else "guards"

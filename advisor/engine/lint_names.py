@@ -10,6 +10,7 @@ from advisor.engine.load import RuleSet
 from advisor.engine.values import placeholders
 from advisor.errors import near
 from advisor.knowledge.facts import FactSpec
+from advisor.knowledge.shapes import EvidenceFile
 from advisor.knowledge.yaml_files import Loc
 from advisor.model.operands import Strict
 from advisor.model.rules import Action, Answer, Doubt, FactCondition, GainSpec, Param, RuleSpec
@@ -26,6 +27,7 @@ class Catalogues(Struct, frozen=True):
     actions: Collection[str] | None = None
     parts: Collection[str] | None = None
     references: Collection[str] | None = None
+    evidence: EvidenceFile | None = None
 
 
 class Context(Struct, frozen=True):
@@ -37,6 +39,11 @@ class Context(Struct, frozen=True):
         code, _, own = (name or "").rpartition(".")
         owner = self.rules.by_code.get(code) if code else rule
         return None if owner is None else owner.params.get(own)
+
+    def beside(self, rule: RuleSpec, name: str) -> bool:
+        """Whether a file or folder of this name lies beside the rule."""
+        path = self.rules.path(rule.code)
+        return path is not None and (path.parent / name).exists()
 
 
 Finding = tuple[Loc, str]
@@ -123,6 +130,39 @@ def known_names(rule: RuleSpec, context: Context) -> Iterator[Finding]:
                 yield loc, f"unknown {what} {name}; {near(name, names, 'correct the name')}"
 
 
+def known_evidence(rule: RuleSpec, context: Context) -> Iterator[Finding]:
+    """Captures and scenes that a rule names are on the firing side, as knowledge/evidence.yaml says. A rule
+    of the user may name files beside it."""
+    known = context.known.evidence
+    if known is None:
+        return
+    for name, param in rule.params.items():
+        if param.origin != "measured":
+            continue
+        if not param.captures:
+            text = "a measured threshold names its captures; add `captures`, or call its origin judged"
+            yield ("params", name, "origin"), text
+        for i, capture in enumerate(param.captures):
+            if not context.beside(rule, capture) and name not in known.fires.get(capture, {}).get(
+                rule.code, ()
+            ):
+                yield ("params", name, "captures", i), _not_firing(capture, f"{rule.code} by {name}")
+    shown = rule.shown_by
+    for i, capture in enumerate(shown.captures if shown else ()):
+        if not context.beside(rule, capture) and rule.code not in known.fires.get(capture, {}):
+            yield ("shown_by", "captures", i), _not_firing(capture, rule.code)
+    for i, scene in enumerate(shown.scenes if shown else ()):
+        if rule.code not in known.fires.get(scene.cause, {}):
+            yield ("shown_by", "scenes", i, "cause"), _not_firing(scene.cause, rule.code)
+        if rule.code not in known.quiet.get(scene.partner, ()):
+            text = f"{scene.partner} is not known to leave {rule.code} quiet"
+            yield ("shown_by", "scenes", i, "partner"), f"{text}; name a scene without the cause"
+
+
+def _not_firing(name: str, what: str) -> str:
+    return f"{name} is neither a file beside the rule nor known to fire {what}; name a capture with the cause"
+
+
 def known_fields(rule: RuleSpec, context: Context) -> Iterator[Finding]:
     for i, join in enumerate(rule.when.join):
         known = (context.known.entities or {}).get(join.entity)
@@ -163,4 +203,4 @@ def known_fixes(rule: RuleSpec, context: Context) -> Iterator[Finding]:
 
 
 #: The validators of names.
-NAMES: tuple[Validator, ...] = (known_names, known_fields, known_actions, known_fixes)
+NAMES: tuple[Validator, ...] = (known_names, known_fields, known_actions, known_fixes, known_evidence)

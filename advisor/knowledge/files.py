@@ -21,6 +21,7 @@ from advisor.knowledge.shapes import (
     CallSiteFile,
     CaptureKnowledge,
     Data,
+    EvidenceFile,
     Family,
     KernelEntry,
     KernelFile,
@@ -240,6 +241,12 @@ def call_site_patterns() -> CallSiteFile:
 def references() -> Mapping[str, Reference]:
     data = shipped("references.yaml", ReferenceFile).references
     return MappingProxyType({k: Reference(id=k, title=v.title, url=v.url) for k, v in data.items()})
+
+
+@cache
+def evidence() -> EvidenceFile:
+    """In which captures and scenes the rules fire that name them."""
+    return shipped("evidence.yaml", EvidenceFile)
 
 
 def titled(finding: Finding) -> Finding:

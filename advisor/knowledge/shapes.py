@@ -330,6 +330,14 @@ class ReferenceFile(File, frozen=True, kw_only=True):
     references: dict[Annotated[str, Constraint(pattern=r"^[a-z0-9.-]+$")], Source]
 
 
+class EvidenceFile(File, frozen=True, kw_only=True):
+    """What benchmarks/evidence.py saw of the rules that name a capture or a scene: by its name, the codes
+    of those that fire there, each with the parameters that let it, and of those that are quiet."""
+
+    fires: dict[Text, dict[Text, tuple[Text, ...]]]
+    quiet: dict[Text, tuple[Text, ...]]
+
+
 class NsysRuleFile(File, frozen=True, kw_only=True):
     causes: Annotated[
         dict[Annotated[str, Constraint(pattern=r"^[a-z0-9_]+$")], Key], Constraint(min_length=1)

@@ -16,6 +16,7 @@ from advisor.model.operands import Comparison, Operand, Strict
 
 Kind = Literal["symptom", "cause", "limit", "note", "question"]
 Reply = Literal["yes", "partly", "no", "not_applicable"]
+Origin = Literal["measured", "documented", "computed", "judged", "seed", "peer"]
 Lifecycle = Literal["preview", "stable", "deprecated", "removed"]
 
 CODE_PATTERN = r"^[A-Z]{3,8}[0-9]{3}$"
@@ -28,13 +29,15 @@ Short = Annotated[str, Constraint(min_length=1, max_length=100)]
 
 
 class Param(Strict, frozen=True, kw_only=True):
-    """A named threshold: default, unit, and where the number comes from. A parameter that a symptom of
-    the rule compares with may set that of the symptom, `CODE.name`."""
+    """A named threshold: default, unit, and where the number comes from: `measured` on `captures` in which
+    it lets the rule fire, `documented` by its `source` (before: `seed` or `peer`), `computed`, or `judged`.
+    A parameter that a symptom of the rule compares with may set that of the symptom, `CODE.name`."""
 
     default: Operand
     unit: Unit
-    origin: Literal["seed", "peer", "measured"]
+    origin: Origin
     source: str | None = None
+    captures: Annotated[tuple[Prose, ...], Constraint(max_length=8)] = ()
     sets: Annotated[str, Constraint(pattern=r"^[A-Z]{3}\d{3}\.[a-z][a-z0-9_]*$")] | None = None
 
 
@@ -233,6 +236,25 @@ class ConfidenceSpec(Strict, frozen=True, kw_only=True):
     wrong: Annotated[int, Constraint(ge=0)] = 0
 
 
+class Scene(Strict, frozen=True, kw_only=True):
+    """A test that makes a capture with the cause in it, in which the rule fires, and its `partner` without
+    the cause, in which the rule is judged and quiet. Both by their pytest ids; a test may make both."""
+
+    cause: Prose
+    partner: Prose
+
+
+class ShownBy(Strict, frozen=True, kw_only=True):
+    """Where the cause is known and the rule fires: captures that are labelled with it, and scenes."""
+
+    captures: Annotated[tuple[Prose, ...], Constraint(max_length=8)] = ()
+    scenes: Annotated[tuple[Scene, ...], Constraint(max_length=4)] = ()
+
+    def __post_init__(self) -> None:
+        if not self.captures and not self.scenes:
+            raise ValueError("name a capture or a scene, or leave `shown_by` out")
+
+
 class Doubt(Strict, frozen=True, kw_only=True):
     """What a capture cannot show, so that the finding states it: where all of `when` holds, `factor`
     multiplies the confidence, the severity is at most `cap`, and `text` follows the message."""
@@ -307,7 +329,7 @@ class Needs(Strict, frozen=True, kw_only=True):
 
 class RuleSpec(Strict, frozen=True, kw_only=True):
     """One file, one code, one cause. A quiet rule is in order only where what it `looks_at` is there: where
-    one of these holds, or it names none."""
+    one of these holds, or it names none. A rule that is `shown_by` nothing yet is a `preview`."""
 
     schema_: Literal[1] = field(name="schema")
     code: Annotated[str, Constraint(pattern=CODE_PATTERN)]
@@ -330,6 +352,7 @@ class RuleSpec(Strict, frozen=True, kw_only=True):
     impact: ImpactSpec | None = None
     severity: SeveritySpec = SeveritySpec()
     confidence: ConfidenceSpec
+    shown_by: ShownBy | None = None
     doubts: Annotated[tuple[Doubt, ...], Constraint(max_length=8)] = ()
     gain: GainSpec | None = None
     message: Prose

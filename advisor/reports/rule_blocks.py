@@ -57,9 +57,17 @@ def index(rules: Iterable[RuleSpec]) -> Iterator[Block]:
 
 
 def lines(rules: Sequence[RuleSpec]) -> Iterator[Block]:
-    """A line a rule: code, cause and title, with the kind of all but causes."""
-    rows = ((r.code, r.cause, r.title + ("" if r.kind == "cause" else f" ({r.kind})")) for r in rules)
+    """A line a rule: code, cause and title, with the kind of all but causes, and whether it is a preview."""
+    rows = ((r.code, r.cause, r.title + _in_brackets(r)) for r in rules)
     yield Grid(("code", "cause", "title"), tuple(rows), wrapped=True)
+
+
+def _in_brackets(rule: RuleSpec) -> str:
+    words = [
+        *([] if rule.kind == "cause" else [rule.kind]),
+        *([] if rule.lifecycle == "stable" else [rule.lifecycle]),
+    ]
+    return f" ({', '.join(words)})" if words else ""
 
 
 def highest_severity(rule: RuleSpec) -> str:
@@ -123,6 +131,7 @@ def page(
         yield Heading("Examples")
         rows = tuple((e.name, e.known, e.outcome) for e in examples)
         yield Grid(("situation", "known", "outcome"), rows, wrapped=True)
+    yield from _shown_by(rule)
     if docs.references:
         yield Heading("References")
         for key in docs.references:
@@ -251,6 +260,22 @@ def _operand(comparison: object, rule: RuleSpec, unit: str, fact: str = "") -> s
     return value_text(getattr(comparison, "value", None), unit)
 
 
+def _shown_by(rule: RuleSpec) -> Iterator[Block]:
+    """The captures and scenes of known cause in which the rule fires."""
+    if rule.lifecycle == "preview":
+        yield Heading("Shown by")
+        yield Paragraph(
+            "Nothing yet: no capture or scene of known cause shows it, which lowers its confidence."
+        )
+    if rule.shown_by is None:
+        return
+    yield Heading("Shown by")
+    for capture in rule.shown_by.captures:
+        yield Item(f"{capture}, which is labelled with it", "-")
+    for scene in rule.shown_by.scenes:
+        yield Item(f"{scene.cause}; quiet in {scene.partner}", "-")
+
+
 def _thresholds(rule: RuleSpec, references: Mapping[str, Reference]) -> Iterator[Block]:
     if not rule.params:
         return
@@ -259,8 +284,11 @@ def _thresholds(rule: RuleSpec, references: Mapping[str, Reference]) -> Iterator
     for name, param in rule.params.items():
         known = references.get(param.source or "")
         source = known.title if known is not None and known.title else param.source
-        rows.append((name, threshold(rule, name), param.origin, source or ""))
-    yield Grid(("threshold", "default", "origin", "source"), tuple(rows), wrapped=True)
+        origin = {"seed": "documented", "peer": "documented"}.get(param.origin, param.origin)
+        rows.append((name, threshold(rule, name), origin, source or "", ", ".join(param.captures)))
+    heads = ("threshold", "default", "origin", "source", "measured on")
+    width = 5 if any(row[4] for row in rows) else 4
+    yield Grid(heads[:width], tuple(row[:width] for row in rows), wrapped=True)
 
 
 def threshold(rule: RuleSpec, name: str) -> str:

@@ -6,30 +6,12 @@ import re
 
 import pytest
 
+from advisor.engine.remarks import unnamed
 from advisor.knowledge.engine_signs import action_sentence
 from advisor.model.rules import RuleSpec
 from tests.shipped import shipped_rules
 
 RULES = [r for r in shipped_rules().by_code.values() if r.subject == "trace" and r.kind != "question"]
-SHARE = re.compile(r"\{(?!param)[\w.]+\|pct\}")
-#: What a share is of (`|share` prints it); levels of the GPU's counters are of their peak.
-WHOLE = re.compile(
-    r"\|share\}|\bof \w|\bwindow\b|GR Active|SM Active|tensor pipe|\bDRAM\b|percentile|"
-    r"launching them one by one"
-)
-
-
-def unnamed(text: str) -> list[str]:
-    """Sentences that hold a share of nothing."""
-    sentences = re.split(r"(?<=[.;])\s", text)
-    return [s for s in sentences if SHARE.search(s) and not WHOLE.search(s)]
-
-
-@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.code)
-def test_every_share_names_its_whole(rule: RuleSpec) -> None:
-    assert unnamed(rule.message) == []
-    assert unnamed(rule.healthy or "") == []
-    assert [t for d in rule.doubts for t in unnamed(d.text)] == []
 
 
 def test_a_share_of_nothing_is_seen() -> None:

@@ -26,6 +26,12 @@ def test_a_new_rule_passes_check_and_test(
         "Next: advisor rules check rules/own; advisor rules test rules/own",
     ]
     assert main(["rules", "check", "rules/own"]) == 0
+    out = capsys.readouterr().out
+    written = "the text of `advisor rules new` stands here; write your own"
+    assert [line.split(": ", 1)[1] for line in out.splitlines() if written in line] == [written] * 5
+    assert "OWN101.yaml:20: the action change-found-by-own101 is not in knowledge/actions.yaml" in out
+    assert "a cause without `impact` has the severity info: it will only be a note" in out
+    assert out.endswith(" rules checked, no problem found, 8 remarks\n")
     assert main(["rules", "test", "rules/own"]) == 0
     assert main(["explain", "OWN101", "--rules", "rules/own"]) == 0
 

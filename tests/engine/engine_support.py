@@ -30,7 +30,7 @@ def rule(code: str, cause: str, when: Any, **more: Any) -> RuleSpec:
         "title": cause.replace("-", " "),
         "kind": "cause",
         "scope": "device",
-        "lifecycle": "preview",
+        "lifecycle": "stable",
         "when": {"all": when} if isinstance(when, list) else when,
         "confidence": {"method": "measured", "base": 0.8},
         "message": f"{cause} was found",

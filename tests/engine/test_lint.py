@@ -66,7 +66,7 @@ kind: cause
 scope: device
 lifecycle: preview
 params:
-  min_idle: {default: 0.05, unit: ratio, origin: measured, source: here}
+  min_idle: {default: 0.05, unit: ratio, origin: judged, source: here}
 when:
   any:
     - all:
@@ -172,13 +172,13 @@ BAD = [
     ),
     ("default: 0.05", "default: eager", 13, "min_idle is a text or flag: compare with eq or ne"),
     (
-        "origin: measured, source: here}",
+        "origin: judged, source: here}",
         "origin: seed}\n  spare: {default: 1, unit: count, origin: seed}",
         10,
         "the parameter spare is used nowhere; remove it",
     ),
     (
-        "origin: measured, source: here}",
+        "origin: judged, source: here}",
         "origin: seed, sets: ABC100.share}",
         9,
         "unknown parameter ABC100.share; correct it",

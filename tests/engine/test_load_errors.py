@@ -18,7 +18,7 @@ kind: cause
 scope: device
 lifecycle: preview
 params:
-  min_idle: {default: 0.05, unit: ratio, origin: measured, source: here}
+  min_idle: {default: 0.05, unit: ratio, origin: judged, source: here}
 when:
   any:
     - all:
@@ -82,7 +82,12 @@ BAD = [
     ("default: 0.05", f"default: {'x' * 257}", 9, "the text is longer than 256 characters"),
     ("default: 0.05", "default: {a: 1}", 9, "expected a number, true or false, a text"),
     ("unit: ratio", "unit: percent", 9, "params.min_idle.unit is 'percent'; use 'ratio', 'ns'"),
-    ("origin: measured", "origin: guess", 9, "use 'seed', 'peer' or 'measured'"),
+    (
+        "origin: judged",
+        "origin: guess",
+        9,
+        "use 'measured', 'documented', 'computed', 'judged', 'seed' or 'peer'",
+    ),
     ("op: ge, param", "op: gte, param", 13, "when.any[0].all[0].op is 'gte'; use 'lt', 'le'"),
     ("op: ge, param", "op: div, param", 13, "when.any[0].all[0].op is 'div'; use 'lt', 'le'"),
     ("op: ge, value: 0.2", "op: ge", 14, "all[1]: give exactly one of `value` and `param`"),

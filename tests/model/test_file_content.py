@@ -33,6 +33,7 @@ CONTENTS: dict[str, type[FileContent]] = {
     "checklist.yaml": verb_files.ChecklistFile,
     "comparison.yaml": verb_files.ComparisonFile,
     "engines": shapes.EngineData,
+    "evidence.yaml": shapes.EvidenceFile,
     "facts": facts.FactFile,
     "frameworks.yaml": verb_files.FrameworkFile,
     "gpus.yaml": gpus.GpuFile,
