@@ -8,6 +8,7 @@ import pandas as pd
 
 from advisor.metrics.rates import OperatorRate, family_times, operator_rates
 from advisor.metrics.stats.summaries import BYTES_PER_MB, Query
+from advisor.model.numbers import percent
 
 _NO_SIZES = "no sizes of operands are recorded: torch.profiler.profile(record_shapes=True) records them"
 
@@ -33,7 +34,7 @@ def operators(query: Query) -> pd.DataFrame:
     if impossible:
         share = sum(rate.time_ns for rate in impossible) / max(float(frame["Total Time (ns)"].sum()), 1.0)
         notes.append(
-            f"{len(impossible)} operators ({share:.1%} of the kernel time) ran faster than the GPU can: "
+            f"{len(impossible)} operators ({percent(share)} of the kernel time) ran faster than the GPU can: "
             "their times or sizes are damaged, and their rates are left out"
         )
     if notes:
