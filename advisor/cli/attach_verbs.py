@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import Struct
 
 from advisor.cli.deliver import Progress, check_files, formats
 from advisor.cli.messages import message
@@ -19,6 +20,19 @@ from advisor.config import Settings
 from advisor.errors import INTERRUPTED, InputError
 from advisor.model.findings import SEVERITIES
 from advisor.model.options import one_of
+
+
+class AttachOptions(Struct, frozen=True, kw_only=True):
+    """The options of `attach` alone, as click names and reads them."""
+
+    steps: int | None
+    seconds: int | None
+    traces: str | None
+    load: str | None
+    name: str | None
+    against: str | None
+    flush: int | None
+    keep: int | None
 
 
 @click.command(cls=Verb, common=f"steps seconds traces load against name {COMMON}")
@@ -61,25 +75,26 @@ def attach(settings: Settings, url: str, **typed: Any) -> int:
     from advisor.recording.server import KEY
     from advisor.recording.watch import size_text
 
-    steps, seconds = typed["steps"], typed["seconds"]
+    given = AttachOptions(**typed)
+    steps, seconds = given.steps, given.seconds
     if steps is not None and seconds is not None:
         raise InputError("--steps or --seconds, not both")
-    if settings.fail_on == "regression" and not typed["against"]:
+    if settings.fail_on == "regression" and not given.against:
         raise InputError("--fail-on regression compares with another run; add --against RUN")
-    if typed["against"]:
+    if given.against:
         check_against(settings, "--against")
     check_files(settings)
-    before = diagnosed(settings.folder, typed["against"]) if typed["against"] else None
-    here, _, there = (typed["traces"] or "").partition(":")
+    before = diagnosed(settings.folder, given.against) if given.against else None
+    here, _, there = (given.traces or "").partition(":")
     wanted = Attach(
         steps=None if seconds is not None else steps or Attach().steps,
         seconds=seconds,
         traces=Path(here) if here else None,
         there=there or None,
-        load=tuple(_words(typed["load"])),
-        flush_s=typed["flush"] or Attach().flush_s,
+        load=tuple(_words(given.load)),
+        flush_s=given.flush or Attach().flush_s,
     )
-    order = Order(url, _again(url, typed), wanted, settings.folder, typed["name"], os.environ.get(KEY))
+    order = Order(url, _again(url, given), wanted, settings.folder, given.name, os.environ.get(KEY))
     server, engine = find(order)
     with begun(order, engine) as (folder, run):
         message(f"recording {engine.title} at {server.url} into {folder}; Ctrl-C stops and diagnoses")
@@ -99,7 +114,7 @@ def attach(settings: Settings, url: str, **typed: Any) -> int:
             settings = replace(settings, log=folder / METRICS)
         if settings.serving_engine is None:
             settings = replace(settings, serving_engine=engine.name)
-        code = judged(settings, folder, run, before, typed["keep"])
+        code = judged(settings, folder, run, before, given.keep)
         return INTERRUPTED if done.interrupted else code
 
 
@@ -111,8 +126,9 @@ def _words(command: str | None) -> list[str]:
         raise InputError(f"--load: {error}") from None
 
 
-def _again(url: str, typed: dict[str, Any]) -> tuple[str, ...]:
+def _again(url: str, given: AttachOptions) -> tuple[str, ...]:
     """The command line that repeats it."""
     names = ("steps", "seconds", "traces", "load", "flush")
-    given = ((f"--{name}", str(typed[name])) for name in names if typed[name] is not None)
-    return ("advisor", "attach", url, *(word for pair in given for word in pair))
+    values = {f"--{name}": getattr(given, name) for name in names}
+    typed = (str(word) for pair in values.items() if pair[1] is not None for word in pair)
+    return ("advisor", "attach", url, *typed)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal, cast
 
 import click
-from msgspec import structs
+from msgspec import Struct, structs
 
 from advisor.cli.deliver import Progress
 from advisor.cli.messages import message
@@ -98,17 +98,33 @@ def echo_of(settings: Settings) -> IO[bytes] | None:
     return None if settings.verbosity < 0 else cast("IO[bytes]", Echo())
 
 
-def recorded(
-    settings: Settings, order: Order, folder: Path, run: Run, tool: Nsys | Torch, repeats: Repeats
-) -> tuple[Run, Recorded]:
+class Session(Struct, frozen=True):
+    """What the passes of a run share: its folder, what records it, and whether COMMAND may be run again."""
+
+    settings: Settings
+    order: Order
+    folder: Path
+    tool: Nsys | Torch
+    repeats: Repeats
+
+
+def recorded(session: Session, run: Run) -> tuple[Run, Recorded]:
     """Record under a line of progress, and say what became of it."""
     from advisor.pipeline.record import carry_out
     from advisor.recording.watch import size_text
 
     name = f"nsys {run.versions['nsys']}" if run.recorder == "nsys" else "the profiler of PyTorch"
-    message(f"recording into {folder} with {name}; Ctrl-C stops and diagnoses")
+    message(f"recording into {session.folder} with {name}; Ctrl-C stops and diagnoses")
     with Progress(run.name) as progress:
-        run, done = carry_out(order, folder, run, tool, progress, echo_of(settings), repeats)
+        run, done = carry_out(
+            session.order,
+            session.folder,
+            run,
+            session.tool,
+            progress,
+            echo_of(session.settings),
+            session.repeats,
+        )
     for note in done.notes:
         message(f"note: {note}")
     if done.stopped is not None:
@@ -121,16 +137,7 @@ def recorded(
     return run, done
 
 
-def another(
-    settings: Settings,
-    order: Order,
-    folder: Path,
-    run: Run,
-    done: Recorded,
-    tool: Nsys | Torch,
-    number: int,
-    repeats: Repeats,
-) -> tuple[Run, Recorded] | None:
+def another(session: Session, run: Run, done: Recorded, number: int) -> tuple[Run, Recorded] | None:
     """Another pass with what a checkup of the last one asks for; None if there is nothing to add, or it
     recorded nothing whole: then the pass before it stays."""
     from advisor.pipeline import passes
@@ -138,13 +145,13 @@ def another(
 
     if run.recorder != "nsys" or done.stopped is not None or done.code:
         return None
-    capture = folder / run.captures[0]
+    folder, capture = session.folder, session.folder / run.captures[0]
     with Progress(capture.name) as progress:
-        plan = passes.next_plan(run, doctor(capture, settings, progress))
+        plan = passes.next_plan(run, doctor(capture, session.settings, progress))
     if plan is None:
         return None
     added = f"{' '.join(plan.kept.added)}, {plan.why}"
-    if not repeats(f"pass {number} would add {added}"):
+    if not session.repeats(f"pass {number} would add {added}"):
         return None
     message(f"pass {number} adds {added}")
     aside = passes.put_aside(folder, number - 1)
@@ -152,7 +159,7 @@ def another(
         options=plan.options, variables={**run.variables, **plan.variables}, passes=(*run.passes, plan.kept)
     )
     try:
-        more, again = recorded(settings, order, folder, more, tool, repeats)
+        more, again = recorded(session, more)
     except InputError as error:
         message(f"note: pass {number} failed, pass {number - 1} is diagnosed: {error}")
         passes.put_back(folder, aside, run)
@@ -167,21 +174,14 @@ def another(
     return more, again
 
 
-def timed(
-    settings: Settings,
-    order: Order,
-    folder: Path,
-    run: Run,
-    done: Recorded,
-    tool: Nsys | Torch,
-    repeats: Repeats,
-) -> tuple[Settings, Run, Recorded]:
+def timed(session: Session, run: Run, done: Recorded) -> tuple[Settings, Run, Recorded]:
     """The program once more with its ranges alone, where they, its output or its /metrics time a step: the
     settings and the run then have that step."""
     from advisor.pipeline import unprofiled
     from advisor.recording import store
     from advisor.recording.nsys import Nsys
 
+    settings, folder, tool, repeats = session.settings, session.folder, session.tool, session.repeats
     known = settings.unprofiled_step is not None or settings.log is not None
     if known or not isinstance(tool, Nsys) or done.stopped is not None or done.code:
         return settings, run, done
@@ -193,7 +193,7 @@ def timed(
     try:
         with Progress(run.name) as progress:
             found, light = unprofiled.measure(
-                folder, run, tool, order.limits, why, progress, echo_of(settings), repeats
+                folder, run, tool, session.order.limits, why, progress, echo_of(settings), repeats
             )
     except InputError as error:
         message(f"note: the step was not timed without the profiler: {error}")

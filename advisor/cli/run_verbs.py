@@ -7,15 +7,16 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
+from msgspec import Struct
 
 from advisor.cli.completion import goal_names, offer
 from advisor.cli.deliver import check_files, deliver, deliver_one, formats, name_files, save
 from advisor.cli.messages import errors, exit_code, message
 from advisor.cli.options import COMMON, PATH, OneOf, Verb, Verbs, WholeNumber, asks, takes
-from advisor.cli.run_passes import Repeats, another, recorded, timed
+from advisor.cli.run_passes import Repeats, Session, another, recorded, timed
 from advisor.config import Settings
 from advisor.errors import INTERRUPTED, InputError, near
 from advisor.knowledge.verb_files import capture_goals
@@ -34,6 +35,26 @@ Texts = Sequence[str]
 KEEP = 10
 #: Recordings of a command, unless the user says otherwise.
 PASSES = 2
+
+
+class RunOptions(Struct, frozen=True, kw_only=True):
+    """The options of `run` alone, as click names and reads them."""
+
+    name: str | None
+    again: str | None  # empty: the last run
+    against: str | None
+    recorder: Literal["nsys", "torch"] | None
+    steps: int | None
+    steps_of: str | None
+    nsys: Path | None
+    calls: bool
+    until_end: bool
+    at_most: str | None
+    stop_after: int | None
+    flush: int | None
+    passes: int | None
+    once: bool
+    keep: int | None
 
 
 class Command(Verb):
@@ -99,49 +120,57 @@ def run(settings: Settings, request: dict[str, Any], words: Texts, **typed: Any)
     from advisor.pipeline.record import GOAL, Order, again, begun, choose, diagnosed
     from advisor.recording.watch import Limits, parse_size
 
-    name, repeated, at_most = typed["name"], typed["again"], typed["at_most"]
-    _check_together(settings, repeated, typed["against"])
+    given = RunOptions(**typed)
+    _check_together(settings, given.again, given.against)
     check_files(settings)
     command: tuple[str, ...] = click.get_current_context().obj
     limits = Limits(
-        bytes=None if at_most is None else parse_size(at_most, "--at-most"),
-        seconds=typed["stop_after"],
-        flush_s=typed["flush"] or Limits().flush_s,
+        bytes=None if given.at_most is None else parse_size(given.at_most, "--at-most"),
+        seconds=given.stop_after,
+        flush_s=given.flush or Limits().flush_s,
     )
     goal = _goal(words, command)
-    asked = PlanRequest(goal=goal or ("" if repeated is not None else GOAL), command=command, **request)
-    own = {key: typed[key] for key in ("calls", "until_end", "recorder", "steps")}
-    order = Order(asked, settings.folder, name, limits, of=typed["steps_of"], **own)
+    asked = PlanRequest(goal=goal or ("" if given.again is not None else GOAL), command=command, **request)
+    order = Order(
+        asked,
+        settings.folder,
+        given.name,
+        limits,
+        calls=given.calls,
+        until_end=given.until_end,
+        recorder=given.recorder,
+        steps=given.steps,
+        of=given.steps_of,
+    )
     before = again_of = None
-    if repeated is not None:
-        order, again_of = again(order, repeated or None, request)
+    if given.again is not None:
+        order, again_of = again(order, given.again or None, request)
         before = again_of
-        if typed["against"]:
-            before = diagnosed(settings.folder, typed["against"])
-    chosen = choose(order, typed["nsys"])
+        if given.against:
+            before = diagnosed(settings.folder, given.against)
+    chosen = choose(order, given.nsys)
     if chosen.why is not None:
         message(f"note: {chosen.why}")
-    alike = before is not None and not (request or goal or typed["calls"])
+    alike = before is not None and not (request or goal or given.calls)
     with begun(order, chosen, again_of if alike else None) as (folder, first):
         for step in chosen.plan.steps if chosen.plan is not None else ():
             if step.id == "load":
                 message(
                     "from another shell, after it has started: " + "; ".join(n.command for n in step.lines)
                 )
-        repeats = Repeats(typed["once"], agreed=typed["passes"] is not None)
+        repeats = Repeats(given.once, agreed=given.passes is not None)
         repeats.announce()
-        kept, done = recorded(settings, order, folder, first, chosen.tool, repeats)
-        usual = 1 if repeated is not None else PASSES
-        most = 1 if typed["once"] else typed["passes"] or usual
+        session = Session(settings, order, folder, chosen.tool, repeats)
+        kept, done = recorded(session, first)
+        usual = 1 if given.again is not None else PASSES
+        most = 1 if given.once else given.passes or usual
         for number in range(2, most + 1):
-            if (
-                further := another(settings, order, folder, kept, done, chosen.tool, number, repeats)
-            ) is None:
+            if (further := another(session, kept, done, number)) is None:
                 break
             kept, done = further
-        if most > 1 or (again_of is not None and again_of.unprofiled_ms is not None and not typed["once"]):
-            settings, kept, done = timed(settings, order, folder, kept, done, chosen.tool, repeats)
-        code = judged(settings, folder, kept, before, typed["keep"])
+        if most > 1 or (again_of is not None and again_of.unprofiled_ms is not None and not given.once):
+            settings, kept, done = timed(session, kept, done)
+        code = judged(settings, folder, kept, before, given.keep)
         if done.interrupted:
             return INTERRUPTED
         return done.code or code
