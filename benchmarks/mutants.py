@@ -79,6 +79,9 @@ PACKAGES: dict[str, tuple[str, str]] = {
         "engine/test_compile.py engine/test_answered.py "
         "engine/test_sensitivity.py engine/test_text.py engine/test_conclude.py",
     ),
+    "engine": ("engine", "engine"),
+    "gain": ("gain", "gain"),
+    "metrics": ("metrics", "metrics stats"),
     "layout": ("reports/layout.py reports/text.py", "reports/test_layout.py reports/test_text_blocks.py"),
 }
 #: Of the tests that reach a change, fastest first, those are run that take no longer together: at first, and

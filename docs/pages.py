@@ -65,6 +65,10 @@ def folders() -> str:
     return "\n".join(["| folder | what it does |", "|---|---|", *(text for _, text in sorted(found))])
 
 
+#: Where a limit comes from, as its comment says.
+_ORIGIN = re.compile(r"\b(?:Measured|Documented|Computed|Judged)\b")
+
+
 def limits() -> str:
     """docs/limits.md: the numbers of `limits.py` and `limits/` of each package, in their own words."""
     out = [
@@ -76,9 +80,11 @@ def limits() -> str:
         "",
         "Numbers that decide what a pause, a step, a slow call or lost work is. Units are in names: `_NS`,",
         "`_BYTES`, `_RATIO` (a share, 0 to 1), `_FACTOR` (how many times as much); others are counts.",
-        "*Choice*: a convention that no measurement gives. *calibration*: a section of",
-        "[calibration.md](../knowledge/calibration.md). Thresholds of rules are on their own",
-        "[pages](rules.md) and can be changed; these cannot.",
+        "The origin is *measured* (the number, or a section of",
+        "[calibration.md](../knowledge/calibration.md) that names captures), *documented* by those named,",
+        "*computed* from other numbers, or *judged*: a convention that no measurement gives. Thresholds of",
+        "rules are on their own [pages](rules.md) and can be changed;",
+        "these cannot.",
     ]
     for place in ("metrics/limits/*.py", "facts/limits.py", "gain/limits.py"):
         for path in sorted((ROOT / "advisor").glob(place)):
@@ -94,14 +100,16 @@ def _limits_of(module: str, text: str) -> Iterator[str]:
     values = import_module(module)
     for part in re.split(r"^# --- ", text, flags=re.MULTILINE)[1:]:
         yield from ("", "### " + part.splitlines()[0].rstrip("- "), "")
-        yield from ("| limit | value | what it is |", "|---|---|---|")
+        yield from ("| limit | value | origin | what it is |", "|---|---|---|---|")
         for comment, name in re.findall(r"((?:^#: .*\n)+)([A-Z_]+) =", part, flags=re.MULTILINE):
             meaning = " ".join(line.removeprefix("#: ") for line in comment.splitlines())
             meaning = re.sub(
                 r"calibration#([\w-]+)", r"[calibration](../knowledge/calibration.md#\1)", meaning
             )
             value = getattr(values, name)
-            yield row((f"`{name}`", f"{value:g}" if isinstance(value, float) else str(value), meaning))
+            shown = f"{value:g}" if isinstance(value, float) else str(value)
+            origin = _ORIGIN.search(meaning)
+            yield row((f"`{name}`", shown, origin[0].lower() if origin else "", meaning))
 
 
 def releases() -> str:

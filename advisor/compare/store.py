@@ -2,42 +2,32 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
-from itertools import pairwise
 from json import JSONDecodeError
 from pathlib import Path
 
 from msgspec import ValidationError
 
-from advisor.engine.values import ORDER
 from advisor.errors import InputError
-from advisor.model.facts import Cell
 from advisor.model.findings import SCHEMA_VERSION, Diagnosis
 from advisor.reading import parse_saved, read_bytes
 
 #: The folder of baselines, unless the user names another.
 FOLDER = Path(".advisor")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-#: Relative difference up to which two numbers of a document count as equal.
-_ROUNDED = 1e-6
-#: Largest rounding of times (ms) and of calls of kernels a step.
-_LAST_DIGIT = 1e-4
 _SAVE = "save one with 'advisor baseline save NAME TRACE'"
 
 
 def read(path: Path, redact: bool = False) -> tuple[Diagnosis, ...]:
-    """The diagnoses of a file. Raises InputError, in one line, if it holds none, if its numbers contradict
-    each other, and with `redact`: a document does not show which of its texts are private."""
+    """The diagnoses of a file. Raises InputError, in one line, if it holds none, and with `redact`: a
+    document does not show which of its texts are private."""
     if redact:
         raise InputError(f"{path}: a saved diagnosis; --redact works on the capture that it came from")
     found = parsed(path, str(path), _SAVE)
     for diagnosis in found:
         if not diagnosis.inputs:
             raise InputError(f"{path}: not a saved diagnosis (inputs: empty); {_SAVE}")
-        if fault := next(contradictions(diagnosis), None):
-            raise InputError(f"{path}: changed since it was saved ({fault}); {_SAVE}")
     return found
 
 
@@ -77,39 +67,6 @@ def fault_text(error: ValidationError) -> str:
     """The first fault of a document: where, and what."""
     what, _, where = str(error).partition(" - at `$")
     return f"{where.strip('.`') or 'the document'}: {what.replace('`', '')}"
-
-
-def contradictions(d: Diagnosis) -> Iterator[str]:
-    """Contradictions between the numbers of a diagnosis: it was changed after it was saved."""
-    if any(a.rank >= b.rank for a, b in pairwise(d.findings)):
-        yield "findings out of order"
-    if len({f.identity for f in d.findings}) < len(d.findings) and len(d.inputs) == 1:
-        yield "a finding twice"
-    known: dict[str, set[Cell]] = {}
-    for fact in d.facts:
-        known.setdefault(fact.name, set()).add(fact.value)
-    for finding in d.findings:
-        for c in finding.conditions:
-            if c.value not in (None, *known.get(c.fact, (c.value,))):
-                yield f"{finding.code}: {c.fact} is {c.value}, among the facts another number"
-            held = ORDER.get(c.op)
-            numbers = isinstance(c.value, int | float) and isinstance(c.threshold, int | float)
-            if numbers and held and c.holds not in (None, held(c.value, c.threshold)):
-                yield f"{finding.code}: whether {c.fact} is {c.op} {c.threshold}"
-    for b in d.budget:
-        if abs(math.fsum(p.ms for p in b.parts) - b.window_ms) > _ROUNDED * max(b.window_ms, 1.0):
-            yield f"{b.place}: the parts of the budget do not add up to its window"
-        if any(b.window_ms and abs(p.share - p.ms / b.window_ms) > _ROUNDED for p in b.parts):
-            yield f"{b.place}: shares of the budget that are not those of its times"
-    for phase in d.work.phases if d.work is not None else ():
-        ms, calls = (math.fsum(getattr(k, name) for k in phase.kernels) for name in ("ms", "calls"))
-        rounded = _LAST_DIGIT * (len(phase.kernels) + 1)
-        if ms > phase.kernel_ms + rounded or calls > phase.kernel_calls + rounded:
-            yield f"{phase.phase}: kernels that take more than all of them"
-    if d.work is not None and d.steps and len(d.inputs) == 1:
-        counts = {s.phase: s.count for s in d.main_steps}
-        if counts != {p.phase: p.steps for p in d.work.phases} or d.inputs[0].steps != sum(counts.values()):
-            yield "the numbers of steps"
 
 
 def path_of(name: str, folder: Path) -> Path:

@@ -605,21 +605,9 @@ def test_what_is_no_diagnosis_is_one_line(tmp_path: Path, text: str, said: str) 
         ("work.phases.0.kernel_calls", -1.0, "impossible number: kernel_calls is -1"),
         ("inputs.0.untraced_step_ms.low", 1e6, "impossible range: .* are low, mid, high"),
         ("findings.0.time_ranges.0.end_ns", -1, "impossible range: .* are start_ns, end_ns"),
-        ("findings.0.rank", 2, "changed since it was saved .findings out of order"),
-        ("findings.0.conditions.1.value", 0.123, "LCH101: .* is 0.123, among the facts another number"),
-        ("findings.0.conditions.1.holds", False, "LCH101: whether "),
-        ("budget.0.window_ms", 1.0, "device 0: the parts of the budget do not add up to its window"),
-        ("budget.0.parts.0.share", 0.0, "device 0: shares of the budget that are not those of its times"),
-        ("work.phases.0.kernel_ms", 0.5, "decode: kernels that take more than all of them"),
-        ("work.phases.0.kernel_calls", 9.0, "decode: kernels that take more than all of them"),
-        ("steps.0.count", 7, "the numbers of steps"),
-        ("inputs.0.steps", 7, "the numbers of steps"),
-        ("findings.1", {"rank": 2, "like": 0}, "a finding twice"),
     ],
 )
-def test_a_diagnosis_whose_numbers_contradict_each_other(
-    tmp_path: Path, place: str, value: Any, said: str
-) -> None:
+def test_a_diagnosis_of_numbers_that_cannot_be(tmp_path: Path, place: str, value: float, said: str) -> None:
     document = json.loads(document_bytes(committed_diagnosis("decode_eager_bs1")))
     path = tmp_path / "x.json"
     path.write_text(json.dumps(document))
@@ -628,7 +616,7 @@ def test_a_diagnosis_whose_numbers_contradict_each_other(
     at = document
     for step in holders:
         at = at[step]
-    at[last] = {**at[value["like"]], "rank": value["rank"]} if isinstance(value, dict) else value
+    at[last] = value
     path.write_text(json.dumps(document))
     with pytest.raises(InputError, match=said) as error:
         pipeline_compare.load(str(path))

@@ -773,3 +773,48 @@ def test_a_fix_that_may_save_less_than_half_stands_behind_a_narrow_one_of_nearly
     assert second.score > first.score
     larger = wide.replaced(speedup=Span(low=1.3, mid=3.5, high=5.0))
     assert rank([one.replaced(gain=larger), other], {})[0].code == "ABC100"
+
+
+# --- one finding for several scopes, and who withholds -------------------------------------------
+
+
+@pytest.mark.parametrize(("values", "count"), [((7, 7), 1), ((7, 8), 2)])
+def test_scopes_that_share_a_value_have_one_finding(values: tuple[int, int], count: int) -> None:
+    facts = base({"f.a": 0.5, "f.group": values[0]}, unit="count")
+    put(facts, {"f.a": 0.5, "f.group": values[1]}, Scope(device=1), "count")
+    one = rule("ABC100", "c", [ge("f.a", 0.1)], then={"one_for": "f.group"})
+    found = concluded(facts, one).findings
+    assert len(found) == count
+    assert (found[0].scope == TRACE) is (count == 1)
+
+
+def test_without_a_shared_value_each_scope_has_its_own() -> None:
+    facts = base({"f.a": 0.5})
+    put(facts, {"f.a": 0.5}, Scope(device=1))
+    assert len(concluded(facts, rule("ABC100", "c", [ge("f.a", 0.1)])).findings) == 2
+
+
+def test_what_always_invalidates_withholds_before_what_does_so_at_times() -> None:
+    facts = base({"f.a": 0.5, "f.lost": 0.5})
+    at_times = {"fact": "f.lost", "op": "ge", "value": 0.9}
+    some = rule("CAP101", "partly", [ge("f.lost", 0.1)], invalidates=at_times, withholds=True)
+    always = rule("CAP102", "damaged", [ge("f.lost", 0.1)], invalidates=True, withholds=True)
+    found = concluded(facts, some, always, rule("ABC100", "c", [ge("f.a", 0.1)]))
+    assert {o.by for o in found.overruled if o.code == "ABC100"} == {"damaged"}
+
+
+@pytest.mark.parametrize(("listed", "named"), [(0.8, True), (1.0, False)])
+def test_rows_that_are_all_there_lower_no_confidence(listed: float, named: bool) -> None:
+    facts = base({"f.a": 0.9, "sums.listed_ratio": listed})
+    put(facts, {"capture.sums_only": True}, TRACE, "flag")
+    one = rule("ABC100", "c", [ge("f.a", 0.1)])
+    made = infer(facts, rules(one), engine="python")
+    assert ("listed" in [t.name for t in confidence_factors(made, one, made.outcomes[0])]) is named
+
+
+@pytest.mark.parametrize(("life", "confidence"), [("stable", 0.8), ("preview", 0.72)])
+def test_a_rule_that_nothing_shows_yet_is_less_sure(life: str, confidence: float) -> None:
+    one = rule("ABC100", "c", [ge("f.a", 0.1)], lifecycle=life)
+    facts = base({"f.a": 0.9})
+    put(facts, {"capture.step_count": 1e9}, TRACE, "count")
+    assert concluded(facts, one).findings[0].confidence == confidence

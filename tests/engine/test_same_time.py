@@ -67,6 +67,11 @@ def test_without_an_estimate_of_both_what_they_hold_tells() -> None:
     assert [r.id for r in found.recommendations] == ["mend-alc102", "mend-alc101"]
 
 
+def test_without_estimates_a_shorter_step_comes_before_more_work_in_it() -> None:
+    assert left(finding("UTL107", 0.7), finding("KRN105", 0.4)) == [("KRN105", ["UTL107"])]
+    assert left(finding("KRN105", 0.4), finding("UTL107", 0.7)) == [("KRN105", ["UTL107"])]
+
+
 def test_a_shorter_step_comes_before_more_work_in_it() -> None:
     batch = finding("UTL107", 0.7, 8.0, "throughput")
     assert left(batch, finding("KRN105", 0.4, 1.2)) == [("KRN105", ["UTL107"])]
