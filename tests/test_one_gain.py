@@ -10,6 +10,7 @@ import pytest
 from advisor.errors import AdvisorError
 from advisor.model.findings import Diagnosis, Finding
 from advisor.model.gain import HOLDS_MUCH, perhaps_saved, saved_by
+from advisor.model.rules import judges_capture
 from advisor.pipeline.explain import whatif
 from tests import captures as captured
 from tests.captures import each
@@ -130,3 +131,30 @@ def test_a_what_if_by_the_code_of_a_finding_states_its_gain(path: Path) -> None:
         report = whatif(path, f.code)
         assert report.step_after_ms == f.gain.step_after_ms, f.code
         assert report.speedup == f.gain.speedup, f.code
+
+
+#: From here on a finding lies inside another one, with room for rounding.
+INSIDE = 0.9 + ROUNDING
+
+
+@CAPTURES
+def test_no_time_is_held_twice_without_being_called_a_part(path: Path) -> None:
+    """By the budget, whose parts are exclusive: what two findings hold together beyond the parts that both
+    are of, both hold. The second one, of which no estimate says what is left, is a part and LOW."""
+    d = diagnosed(path)
+    sizes = {(b.device, p.part): p.share for b in d.budget if b.phase is None for p in b.parts}
+    told = [f for f in d.findings if f.severity != "info" and f.share and not judges_capture(f.code)]
+    for i, f in enumerate(told):
+        if f.only_part:
+            assert f.severity == "low", f.code
+            assert any(g.code == f.part_of and g.part_of is None for g in told[:i]), f.code
+        if f in estimated(d) or f.part_of is not None:
+            continue
+        for g in told[:i]:
+            parts = set(f.impact.parts or ()) | set(g.impact.parts or ()) if f.impact and g.impact else set()
+            both = f.impact and g.impact and set(f.impact.parts or ()) & set(g.impact.parts or ())
+            size = sum(sizes.get((f.scope.device or 0, part), 0.0) for part in parts)
+            alike = f.scope.device == g.scope.device and f.scope.phase == g.scope.phase and f.code != g.code
+            if g.kind == "cause" and g.part_of is None and both and alike:
+                common = (f.share or 0.0) + (g.share or 0.0) - size
+                assert common <= INSIDE * (f.share or 0.0), (f.code, g.code)

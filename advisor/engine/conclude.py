@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from advisor.engine.compile import CompiledRule, Test
 from advisor.engine.infer import Inference
+from advisor.engine.inside import without_own_time
 from advisor.engine.interpret import Outcome
 from advisor.engine.judge import (
     Duration,
@@ -97,6 +98,7 @@ def conclude(
         if once is not None and (gains := once(worth_doing(findings, rules.by_code))):
             behind = (f.replaced(gain=gains.get((f.code, f.scope), f.gain)) for f in findings)
             findings = rank(behind, rules.by_code)
+    findings = rank(without_own_time(findings, inference), rules.by_code)
     return Conclusions(
         findings=findings,
         overruled=tuple(

@@ -50,6 +50,8 @@ def graded(finding: Finding) -> Finding:
     share, factor = (held, HELD_FACTOR) if saved is None else (saved, 1.0)
     if known.levels is not None:
         share, factor = held, 1.0
+    if part := finding.only_part:
+        share = held = min(held, WORTH)
     ranking = known.replaced(
         share=share,
         share_from="impact" if share is held else "gain",
@@ -62,6 +64,8 @@ def graded(finding: Finding) -> Finding:
     gain = finding.gain
     perhaps = gain is not None and gain.after_first is None and perhaps_saved(gain) is not None
     severity = severity_of(known, held, saved, perhaps)
+    if part:  # worth a line, and graded with the one that it is a part of
+        severity = least(severity, "low")
     if gain is not None and gain.measure == "latency":
         gain = gain.replaced(alone=saved_of(gain))
     return finding.replaced(severity=severity, score=ranking.score, ranking=ranking, gain=gain)
@@ -88,7 +92,7 @@ def _behind_heavier(finding: Finding, rated: Sequence[Finding]) -> Finding:
     does well is done otherwise."""
     if finding.kind not in ("symptom", "limit"):
         return finding
-    causes = [f for f in rated if f.kind == "cause" and _wins_latency(f) and _meet(f, finding)]
+    causes = [f for f in rated if f.kind == "cause" and _wins_latency(f) and in_one_place(f, finding)]
     if finding.kind == "symptom":
         heavier = [f.severity for f in causes if _held(f) > _held(finding) > 0]
     else:
@@ -175,7 +179,7 @@ def _small_part(finding: Finding, whole: Finding) -> bool:
     """At least half of what the finding holds is held by `whole`, as the step has no time for both, and it is
     a small part of that: one of the kernels of which all leave the GPU idle."""
     held, of = _held(finding), _held(whole)
-    return _meet(finding, whole) and held + of - 1 >= held / 2 and held < SMALL_PART * of
+    return in_one_place(finding, whole) and held + of - 1 >= held / 2 and held < SMALL_PART * of
 
 
 def _group(finding: Finding) -> tuple[int, int]:
@@ -248,7 +252,7 @@ def required_first(
         finding = findings[i]
         causes = {r.cause for r in _requires(finding, rules)}
         for j in sorted(j for cause in causes for j in by_cause[cause]):
-            if _meet(finding, findings[j]) and together(findings[j], finding):
+            if in_one_place(finding, findings[j]) and together(findings[j], finding):
                 place(j)
         placed.append(finding)
 
@@ -328,7 +332,7 @@ def because(finding: Finding, later: Sequence[Finding], rules: Mapping[str, Rule
 def requirement(finding: Finding, other: Finding, rules: Mapping[str, RuleSpec]) -> Requirement | None:
     """Why the fix of a finding requires that of the other one first; None if it does not."""
     needs = (r for r in _requires(finding, rules) if r.cause == other.cause)
-    return next(needs, None) if _meet(finding, other) else None
+    return next(needs, None) if in_one_place(finding, other) else None
 
 
 def _requires(finding: Finding, rules: Mapping[str, RuleSpec]) -> tuple[Requirement, ...]:
@@ -336,7 +340,7 @@ def _requires(finding: Finding, rules: Mapping[str, RuleSpec]) -> tuple[Requirem
     return () if rule is None else rule.requires
 
 
-def _meet(one: Finding, other: Finding) -> bool:
+def in_one_place(one: Finding, other: Finding) -> bool:
     """They refer to the same part of the program: no level on which both name different ones."""
     levels = ("rank", "device", "process", "phase")
     pairs = ((getattr(one.scope, n), getattr(other.scope, n)) for n in levels)
@@ -401,7 +405,7 @@ def without_sums(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     for symptom in findings:
         if symptom.kind != "symptom" or symptom.impact is None or symptom.impact.part != "idle":
             continue
-        causes = [f for f in left if f.kind == "cause" and _meet(f, symptom) and _idle_parts(f)]
+        causes = [f for f in left if f.kind == "cause" and in_one_place(f, symptom) and _idle_parts(f)]
         causes.sort(key=lambda f: (-_held(f), f.code))
         held, counted = 0.0, set[str]()
         for cause in causes:

@@ -218,8 +218,9 @@ def _kernels(a: Profiled, device: int, budget: DeviceBudget, out: FactWriter) ->
 
     shares = {n: between(held(wanted), busy) for n, wanted in FAMILY_SHARES.items()}
     for subject in ("matmul_gemm", "unfused", "fp32_matmul", "fp32_operands", "layout", "slow_convolution"):
-        spent = held(FAMILY_SHARES[f"kernel.{subject}_ratio"])
-        shares[f"kernel.{subject}_window_ratio"] = between(spent, window)
+        wanted = FAMILY_SHARES[f"kernel.{subject}_ratio"]
+        shares[f"kernel.{subject}_window_ratio"] = between(held(wanted), window)
+        out.kernels(duration, {f"kernel.{subject}_window_ratio": a.names.mask(wanted)[name]})
     shares["kernel.matmul_attention_ratio"] = between(held(lambda k: k.family in MATMUL | ATTENTION), total)
     out.put_between(shares)
     small = a.names.mask(lambda k: k.family in UNFUSED)[name]
@@ -241,6 +242,7 @@ def _kernels(a: Profiled, device: int, budget: DeviceBudget, out: FactWriter) ->
         older = min(float(duration[old].sum()), busy)
         out.put("kernel.old_architecture_ratio", older / busy)
         out.put("kernel.old_architecture_window_ratio", older / window)
+        out.kernels(duration, {"kernel.old_architecture_window_ratio": old})
     _grids(a, device, budget, out)
 
 
@@ -327,6 +329,7 @@ def _grids(a: Profiled, device: int, budget: DeviceBudget, out: FactWriter) -> N
     else:  # kernels that run at once fill the device together
         filled = np.where(small, blocks, sms)[compute]
         held = narrow_ns(start[compute], end[compute], filled, sms)
+    out.kernels(duration, {"kernel.small_grid_window_ratio": small})
     masks = (lambda k: k.family in UNFUSED), _fills_tensor_cores, is_skinny
     unfused, heavy, skinny = (a.names.mask(mask)[kernels.name] for mask in masks)
     waves = (blocks >= 2 * sms) | (
@@ -343,6 +346,7 @@ def _grids(a: Profiled, device: int, budget: DeviceBudget, out: FactWriter) -> N
     threads = a.trace.columns("kernels", ("threads",))["threads"][a.ops.row[kernels.at]]
     if (threads > 0).all():
         lanes = (threads < limits.WARP) & compute
+        out.kernels(duration, {"kernel.sub_warp_window_ratio": lanes})
         out |= {
             "kernel.sub_warp_window_ratio": min(float(duration[lanes].sum()), busy) / window,
             "kernel.sub_warp_threads": int(threads[lanes][np.argmax(duration[lanes])])

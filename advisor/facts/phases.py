@@ -223,12 +223,16 @@ def _kernel_shares(a: Profiled, device: int, steps: Array, weight_bytes: int | N
         / total,
     }
     out.put_between({n: (s, min(s + unknown, 1.0)) for n, s in shares.items()})
+    families = {"gemm": MATMUL, "attention": ATTENTION}
+    for what, names in families.items():
+        whose = mine & a.names.mask(lambda k, names=names: k.family in names)[kernels.name]
+        out.kernels(kernels.length, {f"phase.{what}_window_ratio": whose})
     out |= {
         "phase.gemm_window_ratio": min(gemm / window, 1.0),
         "phase.attention_window_ratio": min(attention / window, 1.0),
         "phase.wide_attention_ratio": wide / attention if attention else None,
         "phase.wide_attention_window_ratio": min(wide / window, 1.0),
-        **_unsplit(a, device, mine, attention, window),
+        **_unsplit(a, device, mine, attention, window, out),
         "phase.gemm_dram_ratio": dram,
         "phase.gemm_headroom_window_ratio": None if spare is None else min(gemm / window, 1.0) * spare,
         "phase.attention_dram_ratio": found.of("attention", "dram") if found else None,
@@ -239,7 +243,9 @@ def _held(a: Loaded, by_name: Array, wanted: Callable[[KernelFamily], bool]) -> 
     return float(by_name[a.names.mask(wanted)].sum())
 
 
-def _unsplit(a: Profiled, device: int, mine: Array, attention: float, window: int) -> dict[str, float]:
+def _unsplit(
+    a: Profiled, device: int, mine: Array, attention: float, window: int, out: FactWriter
+) -> dict[str, float]:
     """Attention of a phase, whose kernels are `mine` (a mask), in launches of fewer blocks than half the
     SMs that do not read at the limit of DRAM."""
     kernels, sms = a.kernels(device), a.device(device).sm_count
@@ -248,7 +254,9 @@ def _unsplit(a: Profiled, device: int, mine: Array, attention: float, window: in
     few = mine & a.names.mask(lambda k: k.family in ATTENTION)[kernels.name] & ~at_dram_limit(a, device)
     if not (kernels.blocks[few] > 0).all():
         return {}
-    held = float(kernels.length[few & (2 * kernels.blocks < sms)].sum())
+    few &= 2 * kernels.blocks < sms
+    held = float(kernels.length[few].sum())
+    out.kernels(kernels.length, {"phase.small_attention_window_ratio": few})
     return {
         "phase.small_attention_ratio": held / attention,
         "phase.small_attention_window_ratio": min(held / window, 1.0),
@@ -346,6 +354,7 @@ def pass_facts(a: Profiled, device: int, out: FactWriter) -> None:
     shares = {}
     for subject, mine in zip(subjects, (widened, narrowed, adapting, quantising, joining), strict=True):
         spent = held(mine)
+        out.kernels(length, {f"kernel.{subject}_window_ratio": mine})
         for what, whole in (("ratio", busy), ("window_ratio", window)):
             # Unidentified kernels may belong to them or not.
             shares[f"kernel.{subject}_{what}"] = spent / whole, min(spent + unknown, busy) / whole
@@ -354,18 +363,22 @@ def pass_facts(a: Profiled, device: int, out: FactWriter) -> None:
     counts = {"kernel.attention_pieces": pieces.count, "embedding.lookups": int(lookups.of.sum())}
     small = a.names.mask(lambda k: k.family in UNFUSED)[name] & (a.step_count == 0)
     named = small & (pieces.inner | widened | narrowed | quantising | joining)
+    of_window = {
+        "kernel.kv_combine_window_ratio": combining,
+        "kernel.full_split_window_ratio": full_splits(a, device),
+        "kernel.prompt_split_window_ratio": full_splits(a, device, prompts=True),
+        "kernel.attention_pieces_window_ratio": pieces.inner,
+        "kernel.cache_reorder_window_ratio": cache_reorders(a, *placed).of,
+    }
+    if a.step_count:
+        for subject, find in (("sampling_sort", sampling_sorts), ("sampling", sampling_kernels)):
+            of_window[f"kernel.{subject}_window_ratio"] = find(a, at, kernels.step)
+    out.kernels(length, of_window)
+    out |= {what: held(mine) / window for what, mine in of_window.items()}
     out |= {
         "kernel.adapter_count_ratio": adapting.mean(),
-        "kernel.kv_combine_window_ratio": held(combining) / window,
-        "kernel.full_split_window_ratio": held(full_splits(a, device)) / window,
-        "kernel.prompt_split_window_ratio": held(full_splits(a, device, prompts=True)) / window,
         "kernel.widened_operands": " and ".join(what for what, found in operands if found) or None,
-        "kernel.attention_pieces_window_ratio": held(pieces.inner) / window,
-        "kernel.cache_reorder_window_ratio": held(cache_reorders(a, *placed).of) / window,
         "embedding.lookup_window_ratio": min((lookups.end - lookups.start).sum() / window, 1.0),
         "kernel.unfused_named_ratio": length[named].sum() / max(length[small].sum(), 1),
         **a.rates(device, counts),
     }
-    if a.step_count:
-        for subject, find in (("sampling_sort", sampling_sorts), ("sampling", sampling_kernels)):
-            out.put(f"kernel.{subject}_window_ratio", held(find(a, at, kernels.step)) / window)

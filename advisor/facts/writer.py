@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any, Self
 
-from msgspec import UNSET
+import numpy as np
+from msgspec import UNSET, Struct
 
 from advisor.knowledge.facts import FactSpec, evidence_tables
+from advisor.model.arrays import Array
 from advisor.model.facts import TRACE, Fact, FactBase, Interval, Row, Scope, Table, Unit, Value
 from advisor.model.gain import whole
 from advisor.sources.ranges import MOST_NS
@@ -34,6 +36,24 @@ def _plain(value: Any) -> Value | None:
     """A NumPy scalar as a plain value; None for NaN."""
     found: Value | None = getattr(value, "item", lambda: value)()
     return None if found != found else found
+
+
+class HeldKernels(Struct, frozen=True):
+    """Some of the kernels of a device: `bits`, a mask packed eight to a byte, over those whose times (ns)
+    `length` holds."""
+
+    bits: Array
+    length: Array
+
+    def share_in(self, other: Any) -> float:
+        """Share of their time that is of the other ones as well; 0 if those are of another device."""
+        if not isinstance(other, HeldKernels) or len(self.length) != len(other.length):
+            return 0.0
+        mine, both = (self._time(bits) for bits in (self.bits, self.bits & other.bits))
+        return both / mine if mine else 0.0
+
+    def _time(self, bits: Array) -> float:
+        return float(self.length[np.unpackbits(bits, count=len(self.length)).astype(bool)].sum())
 
 
 class FactWriter:
@@ -122,6 +142,14 @@ class FactWriter:
     def places(self, name: str, intervals: Sequence[Interval]) -> None:
         if intervals:
             self.base.intervals[name, self._scope] = list(intervals)
+
+    def kernels(self, length: Array, chosen: Mapping[str, Array]) -> None:
+        """Of which of the device's kernels, whose times are `length`, facts are shares, by name: a mask or
+        positions."""
+        for name, mine in chosen.items():
+            mask = np.zeros(len(length), bool)
+            mask[mine] = True
+            self.base.held[name, self._scope] = HeldKernels(np.packbits(mask), length)
 
     def entity(self, name: str, rows: Sequence[Row]) -> None:
         self.base.entities.setdefault(name, []).extend(rows)

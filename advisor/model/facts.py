@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
-from typing import ClassVar, Literal, TypeVar, get_args
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, get_args
 
 from msgspec import UNSET, Struct, UnsetType, field
 
@@ -191,15 +191,22 @@ Row = Mapping[str, Value | None]
 T = TypeVar("T")
 
 
+class Held(Protocol):
+    """What a fact is a share of, such as some of the kernels of a device."""
+
+    def share_in(self, other: Any) -> float:
+        """Share of its time that the other one holds as well."""
+
+
 class FactBase(Struct):
     """All facts of one trace. Filled by ``advisor.facts``, then only read.
 
     A name has at most one value in a scope. ``missing`` says why a catalogue entry has no value;
     ``ranges`` hold the least and the most that a value can be if part of what it counts is unknown,
     ``unknown`` what that part is, other than unnamed kernels, and ``undecided`` the names that were
-    removed for that reason; ``entities`` are tables of rows that rules may join; ``tables`` and
-    ``intervals`` are evidence, keyed by name and scope. `captures` are the scopes of the captures: the
-    whole trace, or in a job each of its ranks."""
+    removed for that reason; ``held`` the kernels that a share is of; ``entities`` are tables of rows that
+    rules may join; ``tables`` and ``intervals`` are evidence, keyed by name and scope. `captures` are the
+    scopes of the captures: the whole trace, or in a job each of its ranks."""
 
     facts: dict[tuple[str, Scope], Fact] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
@@ -209,6 +216,7 @@ class FactBase(Struct):
     entities: dict[str, list[Row]] = field(default_factory=dict)
     tables: dict[tuple[str, Scope], Table] = field(default_factory=dict)
     intervals: dict[tuple[str, Scope], list[Interval]] = field(default_factory=dict)
+    held: dict[tuple[str, Scope], Held] = field(default_factory=dict)
     captures: tuple[Scope, ...] = (TRACE,)
 
     def add(self, fact: Fact) -> None:
@@ -228,6 +236,7 @@ class FactBase(Struct):
         self.undecided.update(other.undecided)
         self.tables.update(other.tables)
         self.intervals.update(other.intervals)
+        self.held.update(other.held)
         for name, rows in other.entities.items():
             self.entities.setdefault(name, []).extend(rows)
 

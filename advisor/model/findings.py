@@ -190,6 +190,16 @@ class Finding(Shown, frozen=True, kw_only=True):
         return None if self.impact is None else self.impact.part
 
     @property
+    def part_of(self) -> str | None:
+        """The code of the finding before it whose time this one's lies in."""
+        return None if self.gain is None else self.gain.part_of
+
+    @property
+    def only_part(self) -> bool:
+        """Whether it is a part of another finding, and no estimate says what its own fix then saves."""
+        return self.gain is not None and self.gain.part_of is not None and self.gain.after_first is None
+
+    @property
     def identity(self) -> str:
         """The identity of the finding across captures: its code and scope."""
         return identity(self.code, self.scope)

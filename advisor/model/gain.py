@@ -115,7 +115,8 @@ class Gain(Frozen, frozen=True, kw_only=True):
     `alone` is the share of the step that the fix saves by itself, at the middle of the range. `after_first`
     is what it saves once the fixes are done that it stands behind, as a share of the same step: less where
     they save the same time (`part_of`: the code of that finding), more where they hold each other
-    (`joint`); None if neither is so."""
+    (`joint`); None if neither is so. `part_of` alone: its time lies in that finding's, and no estimate says
+    what is left."""
 
     what_if: str | None = None
     params: dict[str, Any] = field(default_factory=dict)

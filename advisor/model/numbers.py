@@ -174,9 +174,16 @@ def first_few(texts: Sequence[str], most: int) -> str:
 
 
 def found_and_noted(findings: Sequence[Finding]) -> list[str]:
-    """``["2 findings", "1 note"]``: notes, those of severity info, only if there are any."""
+    """``["2 findings", "1 part of them", "1 note"]``: notes, those of severity info, and findings that are
+    only a part of another one, only if there are any."""
     notes = sum(f.severity == "info" for f in findings)
-    return [amount(len(findings) - notes, "finding")] + [amount(notes, "note")] * bool(notes)
+    parts = sum(f.severity != "info" and f.only_part for f in findings)
+    found = len(findings) - notes - parts
+    more = [
+        (parts, amount(parts, "part") + f" of {'it' if found == 1 else 'them'}"),
+        (notes, amount(notes, "note")),
+    ]
+    return [amount(found, "finding"), *(text for count, text in more if count)]
 
 
 def milliseconds(value: float) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.engine.load import builtin_dir, load_rules
+from advisor.engine.rank import graded
 from advisor.errors import InputError, near
 from advisor.model.findings import SEVERITIES, Diagnosis, Finding, Part
 from advisor.model.numbers import first_few
@@ -35,7 +36,7 @@ def select(
     and plan that follow from what is left.
 
     A code is exact (``SYN101``) or a prefix (``SYN``). Numbers and severities of the findings and the facts
-    stay as inferred.
+    stay as inferred, but for a part of a finding that is left out: that is graded by itself.
     """
     wanted, unwanted = codes(selected), codes(ignored)
     if not wanted and not unwanted:
@@ -88,11 +89,11 @@ def _derived_again(
 
 
 def _behind_those_left(finding: Finding, left: Collection[str]) -> Finding:
-    """The finding without what its fix saves behind one that is left out."""
+    """The finding, on its own if the one is left out that it is a part of."""
     gain = finding.gain
     if gain is None or gain.part_of is None or gain.part_of in left:
         return finding
-    return finding.replaced(gain=gain.replaced(after_first=None, part_of=None))
+    return graded(finding.replaced(gain=gain.replaced(after_first=None, part_of=None)))
 
 
 def _without(part: Part, causes: Collection[str]) -> Part:

@@ -130,11 +130,15 @@ def counted(findings: Sequence[Finding]) -> str:
 
 
 def _place(rank: int, findings: Sequence[Finding]) -> str:
-    """``finding 1 of 2``, or ``note 2 of 2, number 4 of the report``: findings and notes have one row of
-    numbers, and are counted apart."""
+    """``finding 1 of 2``, or ``note 2 of 2, number 4 of the report``: findings, their parts and notes have
+    one row of numbers, and are counted apart."""
     own = next(f for f in findings if f.rank == rank)
-    kind = "note" if own.severity == "info" else "finding"
-    alike = [f.rank for f in findings if (f.severity == "info") == (own.severity == "info")]
+
+    def kind_of(f: Finding) -> str:
+        return "note" if f.severity == "info" else "part" if f.only_part else "finding"
+
+    kind = kind_of(own)
+    alike = [f.rank for f in findings if kind_of(f) == kind]
     place = alike.index(rank) + 1
     number = "" if place == rank else f", number {rank} of the report"
     return f"{kind} {place} of {len(alike)}{number}"

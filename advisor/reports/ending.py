@@ -55,7 +55,7 @@ def _can_be_compared(d: Diagnosis) -> bool:
 
 def counts(diagnosis: Diagnosis) -> str:
     """``3 findings (1 high, 2 low), 1 note · 26 in order · 9 do not apply · 10 not judged``"""
-    faults = [f for f in diagnosis.findings if f.severity != "info"]
+    faults = [f for f in diagnosis.findings if f.severity != "info" and not f.only_part]
     levels = Counter("limit" if f.kind == "limit" else f.severity for f in faults)
     split = ", ".join(f"{levels[s]} {s}" for s in ("high", "medium", "low", "limit") if levels[s])
     found, *notes = found_and_noted(diagnosis.findings)

@@ -120,6 +120,8 @@ def _notes(effort: str, gain: Gain | None) -> list[str]:
 def _saves(found: Finding) -> str:
     """What the fix saves behind others, where that is not what it saves alone."""
     gain, ranking = found.gain, found.ranking
+    if found.only_part:
+        return f"no time of its own: it lies in that of {found.part_of}"
     if gain is None or gain.speedup is None or ranking is None or ranking.saved is None:
         return ""
     if gain.after_first is None:
@@ -331,6 +333,8 @@ def ranking_text(finding: Finding) -> str:
         why = f"share {share} (held)"
         if terms.saved is None and terms.levels is None:
             why += f" x {HELD_FACTOR} (no estimate)"
+    if finding.only_part:
+        why = f"share {share} (its time lies in that of {finding.part_of}) x {HELD_FACTOR} (no estimate)"
     place = {0: ", invalidates the capture", 2: ", capped at info"}.get(terms.tier, "")
     if terms.tier == 1 and gain is not None and gain.speedup is not None and may_be_half(gain.speedup):
         place = f", of which {PERHAPS_HALF} counts: the low end saves less than half of the middle"

@@ -344,7 +344,7 @@ def _together(d: Diagnosis) -> str:
         limits = [f"#{f.rank}" for f in d.findings if f.kind == "limit" and f.code in codes]
         with_limits = f", with the limit {' and '.join(limits)}" if limits else ""
         return f"{c.of} {before} → {after} ms, {times_text(c.speedup)}{with_limits}"
-    main = [f for f in d.findings if f.severity != "info"]
+    main = [f for f in d.findings if f.severity != "info" and not f.only_part]
     known = [(f, f.gain) for f in main if f.gain is not None and f.gain.alone is not None]
     if len(main) < 2 or not known:
         return ""
@@ -367,10 +367,12 @@ def _line(f: Finding) -> str:
 def _behind(f: Finding, numbers: Mapping[str, int]) -> str:
     """Which row's time the fix saves as well, or with which it saves more than alone."""
     gain = f.gain
-    if gain is None or gain.after_first is None:
+    if gain is None:
         return ""
     if gain.part_of is not None and gain.part_of in numbers:
         return f"part of #{numbers[gain.part_of]}: "
+    if gain.after_first is None:
+        return ""
     others = [f"#{numbers[c]}" for c in (gain.joint.codes if gain.joint else ()) if c != f.code]
     return f"with {', '.join(others)} {percent(gain.after_first)}: " if others else ""
 
