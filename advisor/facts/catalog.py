@@ -26,6 +26,7 @@ from advisor.facts import (
     load,
     memory,
     operations,
+    operators,
     phases,
     profiled_sums,
     provenance,
@@ -77,6 +78,7 @@ _MODULES = (
     phases,
     serving,
     provenance,
+    operators,
     operations,
     communication,
     drift,
@@ -371,6 +373,7 @@ def _of_model(
         sized = matmuls(own, number)
         weights = weight_bytes or recorded_weights(own, sized)
         provenance.provenance_facts(*view, sized)
+        operators.operator_facts(*view)
         activity.activity_facts(*view, weights)
         phases.phase_facts(*view, weights)
         serving.speculation_facts(*view, acceptance)

@@ -33,6 +33,7 @@ from advisor.metrics.operations import Kind
 from advisor.metrics.passes import narrow_ns
 from advisor.metrics.preparation import preparing
 from advisor.metrics.profiled import Profiled
+from advisor.metrics.rates import slow_kernels
 from advisor.metrics.recording import Recording
 from advisor.metrics.sharing import processes_wait_ns, slowed_beside
 from advisor.metrics.step_times import pause_ns, step_times
@@ -246,6 +247,14 @@ def _kernels(a: Profiled, device: int, budget: DeviceBudget, out: FactWriter) ->
     _grids(a, device, budget, out)
 
 
+def _slow(a: Profiled, device: int) -> Array:
+    """Mask of the kernels of operators that reach less than half of what healthy ones do."""
+    rates = a.operator_rates(device)
+    found = None if rates is None else slow_kernels(rates, limits.HEALTHY_PART)
+    at = a.kernels(device).at
+    return np.zeros(len(at), bool) if found is None else np.isin(at, found.at)
+
+
 def _fills_tensor_cores(kernel: KernelFamily) -> bool:
     """Main kernels, without convolutions that leave the tensor cores idle however long they run."""
     return kernel.family in MATMUL | ATTENTION and not convolves_slowly(kernel)
@@ -332,6 +341,7 @@ def _grids(a: Profiled, device: int, budget: DeviceBudget, out: FactWriter) -> N
     out.kernels(duration, {"kernel.small_grid_window_ratio": small})
     masks = (lambda k: k.family in UNFUSED), _fills_tensor_cores, is_skinny
     unfused, heavy, skinny = (a.names.mask(mask)[kernels.name] for mask in masks)
+    heavy = heavy & ~_slow(a, device)
     waves = (blocks >= 2 * sms) | (
         (blocks >= limits.FILLING_BLOCKS_RATIO * sms) & (duration >= limits.LONG_KERNEL_NS)
     )

@@ -181,3 +181,6 @@ ALIKE_WAITS_RATIO = 0.1
 ALL_IN_STEPS_RATIO = 0.9
 #: Of which there are so many. Judged: one step is an outlier.
 NAMED_STEPS = 2
+#: Operators are slow below this part of what healthy kernels of their kind reach at that size. Judged: half.
+#: Higher, and libraries that differ as usual pass for slow ones.
+HEALTHY_PART = 0.5

@@ -30,6 +30,7 @@ from advisor.metrics.passes import (
     sampling_kernels,
     sampling_sorts,
 )
+from advisor.metrics.rates import slow_kernels
 from advisor.metrics.workload import TRAINING
 from advisor.model.arrays import Array, marked, median_of
 from advisor.sources.schema import Call
@@ -148,6 +149,23 @@ def tensor_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
     if to == "bf16":
         factor *= _half_as_wide(inputs, work, np.logical_or.reduce(list(of.values())), lean)
     return inputs.with_ops(duration=inputs.ops.duration * factor)
+
+
+@what_if()
+def healthy_kernels(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
+    """Operators with recorded sizes that reach less than half of what healthy kernels do take as long as
+    these: as long as captured in the pessimistic estimate, at the best measured share in the optimistic
+    one."""
+    found = work.a.operator_rates(work.a.main_device)
+    slow = None if found is None else slow_kernels(found, fact_limits.HEALTHY_PART)
+    if slow is None:
+        raise NoEstimate("no operator is that far below what healthy kernels reach")
+    usual, best = np.ones(len(work.a.ops)), np.ones(len(work.a.ops))
+    usual[slow.at], best[slow.at] = slow.usual, slow.best
+    require(usual[work.at] < 1, "the replayed steps hold no such operator")
+    if lean < 0:
+        return inputs
+    return inputs.with_ops(duration=inputs.ops.duration * (best if lean else usual)[work.at])
 
 
 @what_if()

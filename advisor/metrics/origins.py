@@ -149,6 +149,9 @@ class OperatorCalls(NamedTuple):
 def find_operator_calls(trace: Trace, ranges: Ranges, thread: Array, time: Array) -> OperatorCalls | None:
     """The innermost calls of operators with known work around calls that these threads made at these times
     (ns). None if the trace holds none."""
+    given = trace.columns("ranges", ("operands_id",))["operands_id"]
+    if not (given >= 0).any() and not any(_SIZES.search(text) for text in ranges.texts if "sizes = " in text):
+        return None
     operators, names, sizes = _operators(trace, ranges)
     listed = operator_entries()
     chosen = np.array([name in listed for name in names], bool)[operators["name"]]

@@ -12,6 +12,7 @@ from advisor.metrics.budgeted import Budgeted, find_budgeted, seen_from
 from advisor.metrics.intervals import union
 from advisor.metrics.layers import Layers, find_layers
 from advisor.metrics.loaded import fields_of, load
+from advisor.metrics.rates import OperatorRates, operator_rates
 from advisor.metrics.sampled import Samples, device_samples, lag_of
 from advisor.metrics.selection import Selection
 from advisor.metrics.step_times import JudgedSteps, slow_steps
@@ -23,7 +24,8 @@ from advisor.sources.trace import Trace
 class DeviceProfile(Struct, frozen=True):
     """One device in its window: its samples, by how much they are late against its kernels (`lag`, ns, as
     `lag_of`), the group of each kernel and the labels of the groups, as `launch_groups`, the sampled activity
-    of each group (None unless samples are in line with kernels), the layers of a step, and its slow steps."""
+    of each group (None unless samples are in line with kernels), the layers of a step, its slow steps, and
+    the rates of operators with recorded sizes."""
 
     samples: Samples | None
     lag: int
@@ -31,6 +33,7 @@ class DeviceProfile(Struct, frozen=True):
     activity: Activity | None
     layers: Layers | None
     slow_steps: JudgedSteps | None
+    rates: OperatorRates | None
 
 
 class Profiled(Budgeted, frozen=True, eq=False):
@@ -63,6 +66,9 @@ class Profiled(Budgeted, frozen=True, eq=False):
 
     def layers(self, device: int) -> Layers | None:
         return self.profiles[device].layers
+
+    def operator_rates(self, device: int) -> OperatorRates | None:
+        return self.profiles[device].rates if device in self.profiles else None
 
     def seen_from(self, device: int) -> Profiled:
         """The same capture by the steps of one of its devices, with that device alone; the one with most GPU
@@ -100,4 +106,6 @@ def _profile(own: Budgeted) -> DeviceProfile:
         if own.trace.has("kernels") and not lag:
             kinds = launch_kinds(ran.name, ran.blocks)
             activity = kernel_activity(samples, ran.start, ran.end, *groups, kinds)
-    return DeviceProfile(samples, lag, groups, activity, find_layers(own, device), slow_steps(own))
+    return DeviceProfile(
+        samples, lag, groups, activity, find_layers(own, device), slow_steps(own), operator_rates(own, device)
+    )

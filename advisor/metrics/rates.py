@@ -3,19 +3,22 @@ of the GPU."""
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
 
 from advisor.knowledge.gpus import cached_bytes, dram_peak, gpu_of
+from advisor.knowledge.healthy_rates import HealthyRate, healthy_rate
 from advisor.knowledge.operators import OperatorWork
 from advisor.knowledge.shapes import Precision
+from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.kernels import is_simt_fp32, is_tf32
 from advisor.metrics.operations import combinations
-from advisor.metrics.profiled import Profiled
 from advisor.model.arrays import Array, rows_at
 from advisor.model.capture import Device
+from advisor.sources.schema import MISSING
 
 #: Kernels of a call by what their names say of FP32 operands.
 _UNNAMED, _ORDINARY, _TENSOR = 0, 1, 2
@@ -41,6 +44,7 @@ class OperatorRate(NamedTuple):
     peaks: tuple[float, float] | None
     bandwidth: float | None
     cache: float
+    healthy: HealthyRate | None
 
     @property
     def flop_per_s(self) -> float:
@@ -67,6 +71,15 @@ class OperatorRate(NamedTuple):
             return None
         low, high = self.flop_per_s / self.peaks[1], self.flop_per_s / self.peaks[0]
         return low, min(high, 1.0)
+
+    @property
+    def judged(self) -> tuple[float, HealthyRate] | None:
+        """The share of the peak, at most, and what healthy kernels reach; None if that is not known for its
+        size, and where its bytes take longer than its operations."""
+        if self.healthy is None or self.of_peak is None or self.peaks is None:
+            return None
+        moving = (self.work.bytes or 0.0) / (self.bandwidth or math.inf)
+        return (self.of_peak[1], self.healthy) if self.work.flop / self.peaks[1] >= moving else None
 
     @property
     def of_bandwidth(self) -> float | None:
@@ -98,10 +111,13 @@ class OperatorRate(NamedTuple):
 
 class OperatorRates(Struct, frozen=True):
     """The operators of a device with known work, the one with most time first, and the kernels of its window:
-    time of all (ns), and positions in `ops` of those of no such operator."""
+    time of all (ns), positions in `ops` of those of such operators and which one of `rates` each is part of,
+    and positions of the others."""
 
     rates: list[OperatorRate]
     kernel_ns: float
+    at: Array
+    rate: Array
     others: Array
 
     @property
@@ -109,7 +125,7 @@ class OperatorRates(Struct, frozen=True):
         return sum(rate.time_ns for rate in self.rates)
 
 
-def operator_rates(a: Profiled, device: int) -> OperatorRates | None:
+def operator_rates(a: Budgeted, device: int) -> OperatorRates | None:
     """None if no kernel of the window belongs to an operator whose work is known. Calls of which the window
     holds a part of the kernels count among the others."""
     found = a.provenance.operator_calls
@@ -136,12 +152,18 @@ def operator_rates(a: Profiled, device: int) -> OperatorRates | None:
     for i, (work, kind) in enumerate(rows_at(first, found.work_of[ran], fp32[ran])):
         name, what = found.works[work]
         bounds = _peaks(about, what, kind), dram_peak(about), cached_bytes(about)
-        rates.append(OperatorRate(name, what, int(calls[i]), float(spent[i]), *bounds))
-    rates.sort(key=lambda rate: -rate.time_ns)
-    return OperatorRates(rates, float(duration.sum()), at[~inside])
+        known = healthy_rate(about, what)
+        rates.append(OperatorRate(name, what, int(calls[i]), float(spent[i]), *bounds, known))
+    order = np.argsort([-rate.time_ns for rate in rates], kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    of_call = np.full(len(found.work_of), MISSING, np.int64)
+    of_call[ran] = place[group]
+    ordered = [rates[i] for i in order.tolist()]
+    return OperatorRates(ordered, float(duration.sum()), at[inside], of_call[call[inside]], at[~inside])
 
 
-def _kernels_of_fp32(a: Profiled, name: Array, call: Array, calls: int) -> Array:
+def _kernels_of_fp32(a: Budgeted, name: Array, call: Array, calls: int) -> Array:
     """Of each call whether the names of its kernels say that FP32 operands run on ordinary or on tensor
     cores."""
     out = np.full(calls, _UNNAMED)
@@ -160,7 +182,36 @@ def _peaks(device: Device, work: OperatorWork, kind: int) -> tuple[float, float]
     return (min(rates), max(rates)) if rates else None
 
 
-def family_times(a: Profiled, at: Array) -> list[tuple[str, int, float]]:
+class SlowKernels(NamedTuple):
+    """Kernels of a family that reach less than a part of what healthy ones do: positions in `ops`, of each
+    the share of its time that the usual healthy share and the best one would take, and the operators."""
+
+    family: str
+    at: Array
+    usual: Array
+    best: Array
+    rates: list[OperatorRate]
+
+
+def slow_kernels(found: OperatorRates, part: float) -> SlowKernels | None:
+    """Those of the family with most time in operators that reach less than `part` of the usual share."""
+    slow: dict[str, list[int]] = {}
+    for i, rate in enumerate(found.rates):
+        if (judged := rate.judged) is not None and judged[0] < part * judged[1].usual:
+            slow.setdefault(rate.work.family, []).append(i)
+    if not slow:
+        return None
+    family = max(slow, key=lambda f: sum(found.rates[i].time_ns for i in slow[f]))
+    usual, best = np.ones(len(found.rates)), np.ones(len(found.rates))
+    for i in slow[family]:
+        if (judged := found.rates[i].judged) is not None:
+            usual[i], best[i] = judged[0] / judged[1].usual, judged[0] / judged[1].best
+    mine = np.isin(found.rate, slow[family])
+    of = found.rate[mine]
+    return SlowKernels(family, found.at[mine], usual[of], best[of], [found.rates[i] for i in slow[family]])
+
+
+def family_times(a: Budgeted, at: Array) -> list[tuple[str, int, float]]:
     """Family, number and time (ns) of kernels (positions in `ops`), the heaviest family first."""
     families: dict[str, int] = {}
     index = np.array([families.setdefault(k.family, len(families)) for k in a.names.known], np.int64)

@@ -120,6 +120,18 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "memory.reserved_at_start",
         # convolutions that libraries fall back to: see tests/scenarios/test_slow_convolutions.py
         "kernel.slow_convolution_name",
+        # operators with recorded sizes: see tests/scenarios/test_slow_operators.py
+        "operator.sized_ratio",
+        "operator.impossible_ratio",
+        "operator.roofline_ratio",
+        "operator.judged_ratio",
+        "operator.healthy_ratio",
+        "operator.slow_window_ratio",
+        "operator.slow_family",
+        "operator.slow_name",
+        "operator.slow_reach_ratio",
+        "operator.slow_healthy_ratio",
+        "operator.slow_source",
         # blocks of a few threads: see tests/scenarios/test_kernels.py
         "kernel.sub_warp_threads",
         "drift.slow_alike_ratio",

@@ -126,7 +126,7 @@ def test_no_rate_of_a_real_trace_is_above_the_peak(path: Path) -> None:
     with open_trace(path) as trace:
         analysis = measure(trace)
         for device in analysis.devices:
-            found = operator_rates(analysis.on(device), device)
+            found = analysis.seen_from(device).operator_rates(device)
             if found is None:
                 continue
             others = float(analysis.ops.length[found.others].sum())

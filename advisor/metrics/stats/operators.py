@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from advisor.metrics.rates import OperatorRate, family_times, operator_rates
+from advisor.metrics.rates import OperatorRate, family_times
 from advisor.metrics.stats.summaries import BYTES_PER_MB, Query
 from advisor.model.numbers import percent
 
@@ -21,7 +21,7 @@ def operators(query: Query) -> pd.DataFrame:
     at = a.device_kernels(device)
     if not len(at):
         return pd.DataFrame()
-    found = operator_rates(a, device)
+    found = a.operator_rates(device)
     rows = [] if found is None else [_row(rate) for rate in found.rates]
     for family, kernels, time in family_times(a, at if found is None else found.others):
         named = {"Operator": f"other {family} kernels", "Family": family, "Shape": "", "Type": ""}
