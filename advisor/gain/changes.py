@@ -10,7 +10,7 @@ from advisor.gain.replay_ops import Work
 from advisor.gain.whatifs import Fix
 
 #: The inputs with a fix carried out. The last argument is 0 for the most likely amount, -1 and 1 for what
-#: makes the fix win least and most. Raises NoEstimate where the capture does not tell.
+#: makes the fix win least and most. Raises NoEstimate where the capture does not record it.
 Change = Callable[[Fix, Inputs, Work, Scenario, int], Inputs]
 
 CHANGES: dict[str, Change] = {}

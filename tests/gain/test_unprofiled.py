@@ -70,7 +70,7 @@ def test_assumptions_question_a_time_of_another_load(tmp_path: Path) -> None:
     assert "--unprofiled-step" in said(None)
     assert "0.3 ms, as given" in said(300 * US)
     assert "same load" not in said(300 * US)
-    assert "100% longer" in said(800 * US)
+    assert "100 % longer" in said(800 * US)
 
 
 def test_the_header_names_the_measurement_where_the_estimate_is_wide() -> None:

@@ -221,7 +221,7 @@ def test_facts_of_a_pair(facts: FactBase) -> None:
             "origin.operator_ratio": 1.0,
             "origin.module_ratio": 1.0,
             "origin.line_ratio": 1.0,
-            "origin.unfused_place": "model.py(10): norm in Layer > aten::rms_norm (67%)",
+            "origin.unfused_place": "model.py(10): norm in Layer > aten::rms_norm (67 %)",
             "kernel.matmul_sized_ratio": 1.0,
             "kernel.misaligned_window_ratio": 0.0,
             "kernel.matmul_flop_ratio": 2 * 4096 * 8192 / 40e-6 / (known.tensor_tflops["fp16"] * 1e12),
