@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from advisor.engine.remarks import unnamed
 from advisor.knowledge.engine_signs import action_sentence
 from advisor.model.rules import RuleSpec
+from tests.for_each import for_each
 from tests.shipped import shipped_rules
 
 RULES = [r for r in shipped_rules().by_code.values() if r.subject == "trace" and r.kind != "question"]
@@ -41,14 +40,13 @@ _LANGUAGE = re.compile(r"(?i)\b(?:tokens?|decod\w+|prefill\w*|KV|logits|prompts?
 _KNOWN = ("workload.", "capture.serving", "kernel.static_cache", "comm.exchange_part_ratio")
 
 
-@pytest.mark.parametrize(
-    "rule",
+@for_each(
     [
         r
         for r in RULES
         if r.scope != "phase" and not r.code.startswith(OF_LANGUAGE_MODELS) and not _LANGUAGE.search(r.title)
     ],
-    ids=lambda r: r.code,
+    lambda r: r.code,
 )
 def test_advice_for_any_program_speaks_of_no_tokens(rule: RuleSpec) -> None:
     """A vision model or a simulation has none: such words need a condition on the kind of program."""

@@ -23,6 +23,7 @@ from advisor.model.facts import Fact, Scope
 from advisor.model.file_schema import schema_model
 from advisor.model.findings import Diagnosis, Input, NotEvaluated, Threshold, Tool
 from advisor.model.review import CheckEntry
+from tests.for_each import for_each
 from tests.shipped import shipped_rules
 
 ITEMS = checklist_items().items
@@ -290,7 +291,7 @@ def named_facts(item: ChecklistItem) -> Iterator[str]:
             yield placeholder.name
 
 
-@pytest.mark.parametrize("item", ITEMS, ids=lambda i: i.id)
+@for_each(ITEMS, lambda i: i.id)
 def test_facts_parameters_engines_and_sources_exist(item: ChecklistItem) -> None:
     assert [f for f in named_facts(item) if f not in EVERY_FACT] == []
     if item.id not in JUDGED:

@@ -6,13 +6,12 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from advisor.facts.catalog import CATALOGUE, build_facts
 from advisor.metrics.profiled import measure
 from advisor.model.facts import FactBase
 from advisor.pipeline.diagnose import open_trace
 from tests.docs.scripts import script
+from tests.for_each import for_each
 from tests.shipped import shipped_rules
 
 anchor = script("docs/headings.py").anchor
@@ -55,7 +54,7 @@ def test_every_section_of_a_rule_is_cited() -> None:
     assert set(RULE_SECTIONS) <= set(cited())
 
 
-@pytest.mark.parametrize("name", RULE_SECTIONS)
+@for_each(RULE_SECTIONS)
 def test_a_section_names_thresholds_facts_and_captures(name: str) -> None:
     text = SECTIONS[name]
     plain = text.replace(",", "")
@@ -96,9 +95,10 @@ def _values() -> list[tuple[str, str, str, str]]:
     ]
 
 
-@pytest.mark.parametrize(("name", "fact", "capture", "value"), _values())
-def test_the_values_are_those_of_the_captures(name: str, fact: str, capture: str, value: str) -> None:
+@for_each(_values(), " ".join)
+def test_the_values_are_those_of_the_captures(written_down: tuple[str, str, str, str]) -> None:
     """Within 6 % or half of the last digit; of several phases or operations, one."""
+    name, fact, capture, value = written_down
     path = _committed(capture)
     assert path is not None
     written = float(value.replace(",", ""))

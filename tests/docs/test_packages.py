@@ -6,14 +6,13 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.docs.scripts import ROOT
+from tests.for_each import for_each
 
 PACKAGES = sorted(p.parent for p in (ROOT / "advisor").glob("*/**/__init__.py"))
 
 
-@pytest.mark.parametrize("package", PACKAGES, ids=lambda p: str(p.relative_to(ROOT)))
+@for_each(PACKAGES, lambda p: str(p.relative_to(ROOT)))
 def test_a_package_names_the_file_to_open_first(package: Path) -> None:
     words = ast.get_docstring(ast.parse((package / "__init__.py").read_text(encoding="utf-8"))) or ""
     assert len(words.splitlines()) <= 10

@@ -9,6 +9,7 @@ import pytest
 from advisor.engine.values import FORMATS, Placeholder, Shown, placeholders, render, show, stray_brace
 from advisor.model.numbers import value_text
 from advisor.model.rules import RuleSpec
+from tests.for_each import for_each
 from tests.shipped import shipped_rules
 
 
@@ -96,7 +97,7 @@ def test_every_format_shows_every_number() -> None:
 CUT = re.compile(r"\b(?:a|and|at|by|costs?|for|from|holds?|in|is|of|takes?|than|the|with)[.,;]")
 
 
-@pytest.mark.parametrize("rule", shipped_rules().active, ids=lambda r: r.code)
+@for_each(shipped_rules().active, lambda r: r.code)
 def test_a_message_is_whole_without_any_one_of_its_facts(rule: RuleSpec) -> None:
     """What a capture lacks takes its optional part along; no sentence is left without an end."""
     for missing in {p.name for p in placeholders(rule.message)}:

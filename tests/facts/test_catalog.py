@@ -21,6 +21,7 @@ from advisor.model.facts import TRACE, FactBase, Scope
 from advisor.sources.open import open_trace
 from advisor.sources.schema import TABLES
 from tests.builder import Export
+from tests.for_each import for_each
 from tests.shipped import shipped_rules
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -350,7 +351,7 @@ OFTEN_ABSENT = {"samples", "ranges", "allocations", "host_calls", "collectives"}
 BUILTIN = compile_rules(shipped_rules()).by_code
 
 
-@pytest.mark.parametrize("code", sorted(BUILTIN))
+@for_each(sorted(BUILTIN))
 def test_a_message_asks_for_no_number_that_its_branch_can_be_without(code: str) -> None:
     """What it can be without stands in [[...]], and is left out with it."""
     rule = BUILTIN[code]

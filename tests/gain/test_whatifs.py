@@ -8,6 +8,7 @@ from advisor.errors import InputError
 from advisor.gain.whatifs import catalogue, constant, make_fix, no_estimate, split_fix
 from advisor.knowledge.files import references
 from advisor.pipeline.explain import parse_fixes
+from tests.for_each import for_each
 from tests.shipped import shipped_rules
 
 RULES = shipped_rules()
@@ -104,7 +105,7 @@ def test_assumptions_of_a_choice_stand_only_with_it() -> None:
     assert any("FP32" in text for text in wide.assumptions)
 
 
-@pytest.mark.parametrize("name", sorted(catalogue().whatifs))
+@for_each(sorted(catalogue().whatifs))
 def test_assumptions_are_for_choices_of_the_what_if(name: str) -> None:
     found = catalogue().whatifs[name]
     assert set(found.assumptions_for) <= {c for p in found.params.values() for c in p.choices}

@@ -23,6 +23,7 @@ from advisor.model.file_content import Constraint, FileContent
 from advisor.model.file_schema import schema_model
 from advisor.model.rules import CauseCondition, GainSpec, When, Where, WideCondition
 from benchmarks.verification import VerifiedFile
+from tests.for_each import for_each
 from tests.knowledge_files import load
 
 #: What the files of `knowledge/` hold; of a folder, each of its files.
@@ -57,7 +58,7 @@ CONTENTS: dict[str, type[FileContent]] = {
 }
 
 
-@pytest.mark.parametrize("name", names("knowledge"))
+@for_each(names("knowledge"))
 def test_our_files_satisfy_what_is_declared(name: str) -> None:
     load(data_dir("knowledge") / name, CONTENTS[name.partition("/")[0]])
 

@@ -9,6 +9,7 @@ from advisor.reports import markdown, text
 from advisor.reports.layout import Page
 from advisor.reports.rule_blocks import condition_line, explain
 from advisor.reports.rule_blocks import page as blocks
+from tests.for_each import for_each
 from tests.shipped import shipped_rules
 
 RULES = {r.code: r for r in shipped_rules().active}
@@ -32,23 +33,21 @@ def test_what_a_rule_is_judged_for(code: str, where: str) -> None:
     assert where in page(RULES[code])
 
 
-@pytest.mark.parametrize("code", RULES)
+@for_each(RULES)
 def test_guards_that_pass_where_unknown_are_marked(code: str) -> None:
     passing = [g for g in RULES[code].unless if g.if_unknown]
     for shown in (terminal(RULES[code]), page(RULES[code])):
         assert shown.count("(passes where that is unknown)") == len(passing)
 
 
-@pytest.mark.parametrize("code", [c for c, r in RULES.items() if r.requires])
+@for_each([c for c, r in RULES.items() if r.requires])
 def test_what_comes_first_is_said_with_its_reason(code: str) -> None:
     for first in RULES[code].requires:
         for shown in (terminal(RULES[code]), page(RULES[code])):
             assert f"irst {first.cause}, where it was found: {first.because}" in shown
 
 
-@pytest.mark.parametrize(
-    "code", [c for c, r in RULES.items() if any(a.applies_when for a in r.recommendations)]
-)
+@for_each([c for c, r in RULES.items() if any(a.applies_when for a in r.recommendations)])
 def test_advice_for_some_captures_says_for_which(code: str) -> None:
     rule = RULES[code]
     for advice in rule.recommendations:
