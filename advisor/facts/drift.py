@@ -15,7 +15,7 @@ def drift_facts(a: Profiled, device: int, out: FactWriter) -> None:
     if device == a.main_device and (slow := find_slow_steps(a)) is not None:
         out.put("drift.slow_kernels_ratio", slow.kernels)
         out.put("drift.slow_alike_ratio", slow.alike)
-        out.put("drift.slow_kernel_change", _words(slow.kernel_change))
+        out.put("drift.slow_kernel_change", _longer_or_shorter(slow.kernel_change))
     if a.step_count < metric_limits.kernels.DRIFT_STEPS or (found := find_drift(a, device)) is None:
         return
     out |= {
@@ -25,12 +25,12 @@ def drift_facts(a: Profiled, device: int, out: FactWriter) -> None:
         "drift.kernels_ratio": found.kernels,
         "drift.idle_ratio": found.idle,
         "drift.alike_ratio": found.alike,
-        "drift.kernel_change": _words(found.kernel_change),
-        "drift.step_change": _words(found.change),
+        "drift.kernel_change": _longer_or_shorter(found.kernel_change),
+        "drift.step_change": _longer_or_shorter(found.change),
         "drift.lost_ratio": min(found.lost_ns / a.budgets[device].program_ns, 1.0),
     }
 
 
-def _words(change: float) -> str:
+def _longer_or_shorter(change: float) -> str:
     """``60 % longer``"""
     return f"{percent(abs(change), 2)} {'longer' if change > 0 else 'shorter'}"

@@ -1,4 +1,4 @@
-"""Work that some steps run besides all that the others do: an encoder between decodes, a prompt that no range
+"""Work that some steps run beyond all that the others do: an encoder between decodes, a prompt that no range
 marks, an optimiser step after several passes."""
 
 from __future__ import annotations

@@ -71,7 +71,8 @@ def feeder_waits(a: Budgeted, device: int) -> Waits | None:
 
 
 def recorded_waits(a: Budgeted, device: int) -> Waits | None:
-    """The same without the work: `pending`, `over` and `other` are 0."""
+    """The waits of the thread that feeds the device, not yet compared with the work of the device: `pending`,
+    `over` and `other` are 0. None without such a thread."""
     feeder = a.feeder(device)
     if feeder is None:
         return None

@@ -163,7 +163,7 @@ _WORK = _columns(
     correlation="correlationId",
 )
 
-#: Ours -> (raw table, its columns). Tables that need more than this are in `nsys_sqlite`.
+#: Ours -> (raw table, its columns). Tables that need more than this are read in `export.py`.
 ROW_TABLES: dict[str, tuple[str, dict[str, Filled]]] = {
     "kernels": (
         KERNEL,
