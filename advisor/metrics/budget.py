@@ -18,7 +18,7 @@ from advisor.metrics.operations import Kind, Operations, Rows, of_copies, times_
 from advisor.metrics.stepped import Stepped
 from advisor.metrics.window import Window
 from advisor.model import parts
-from advisor.model.arrays import Array, among, compact, distinct, run_of
+from advisor.model.arrays import Array, among, distinct, run_of
 from advisor.sources.schema import DTOH, HTOD, MIGRATIONS, MISSING, Call
 from advisor.sources.trace import Trace
 
@@ -111,8 +111,8 @@ def device_gaps(
         prev_op=before,
         call_end=call_end,
         call=call.astype(np.int8),
-        thread=compact(thread.astype(np.int32)),
-        process=compact(process),
+        thread=thread.astype(np.int32),
+        process=process,
         internal=internal,
         crosses_step=crosses,
         migrated=migrated,
@@ -286,14 +286,13 @@ def _split_idle(found: Gaps, threads: Threads, states: HostStates) -> dict[str, 
     """Idle ns of each gap by part; over the parts they add up to the gap's length."""
     # The parts of a gap add up to its length, so sums of them fit as well; they stay to the end.
     short = int(found.length.max(initial=0)) <= np.iinfo(np.int32).max
-    zero = np.broadcast_to(np.int32(0) if short else np.int64(0), len(found))  # of parts that hold nothing
-    out: dict[str, Array] = dict.fromkeys(IDLE_PARTS, zero)
+    out: dict[str, Array] = {
+        part: np.zeros(len(found), np.int32 if short else np.int64) for part in IDLE_PARTS
+    }
 
     def book(part: str, at: Array | slice, values: Array) -> None:
-        if values.any():
-            if out[part] is zero:
-                out[part] = np.zeros(len(zero), zero.dtype)
-            out[part][at] += values.astype(zero.dtype)
+        if values.any():  # pages of zeros that are not written take no memory
+            out[part][at] += values.astype(out[part].dtype)
 
     def book_edge(code: int, edge: Array, lo: Array, hi: Array) -> None:
         at = np.flatnonzero(edge == code)

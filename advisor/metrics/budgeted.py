@@ -14,7 +14,7 @@ from advisor.metrics.loaded import fields_of
 from advisor.metrics.operations import Kind
 from advisor.metrics.passes import DeviceKernels
 from advisor.metrics.stepped import Stepped
-from advisor.model.arrays import Array, constant, picked
+from advisor.model.arrays import Array, picked
 
 
 class DeviceWork(Struct, frozen=True):
@@ -87,9 +87,7 @@ def seen_from(a: Budgeted, device: int) -> Budgeted:
 
 def _work(own: Stepped) -> DeviceWork:
     """The work of the device that these steps are of."""
-    mine = own.in_window
-    if not constant(own.ops.device):
-        mine = mine & (own.ops.device == own.main_device)
+    mine = own.in_window & (own.ops.device == own.main_device)
     at = np.flatnonzero(mine).astype(np.int32)
     api = picked(own.ops.api, at)
     threads = own.trace.columns("api_calls", ("thread",))["thread"][api[api >= 0]]

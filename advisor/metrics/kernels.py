@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from advisor.knowledge.files import KernelFamilies, KernelFamily, step_patterns
 from advisor.metrics import limits
-from advisor.model.arrays import Array, begins_run, constant, median_of, merged, pieces, sorting, sums_from
+from advisor.model.arrays import Array, begins_run, median_of, merged, pieces, sorting, sums_from
 from advisor.model.once import cached_property
 from advisor.sources.schema import TABLES, Summed
 from advisor.sources.trace import Trace
@@ -145,7 +145,7 @@ def dense(values: Array) -> tuple[Array, Array]:
     inverse, by table instead of sorting a million of them (3 to 10 times faster)."""
     if len(values) == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    lo, hi = (int(values[0]),) * 2 if constant(values) else (int(values.min()), int(values.max()))
+    lo, hi = int(values.min()), int(values.max())
     if lo == hi:  # one process, one device: most captures
         return np.array([lo]), np.zeros(len(values), np.int64)
     if hi - lo > min(_WIDEST, 16 * len(values) + 1000) or hi >= 1 << 63:  # and keys of 64 bits
@@ -206,8 +206,6 @@ def extremes(group: Array, values: Array, groups: int) -> tuple[Array, Array]:
 
 def heaviest(values: Array, weight: Array | None = None) -> int:
     """The value with the greatest sum of weights, else the most frequent; of equal ones the least."""
-    if constant(values):
-        return int(values[0])
     known, at = dense(values)
     return int(known[np.argmax(np.bincount(at, weight))])
 
@@ -287,7 +285,7 @@ def kernel_rows(trace: Trace, names: Names) -> tuple[Array, Array]:
         found = sums_of(trace, Summed.KERNELS)
         return found.total, found.count
     span = trace.columns("kernels", ("start", "end"))
-    return (span["end"] - span["start"]).astype(float), np.broadcast_to(1.0, len(names.index))
+    return (span["end"] - span["start"]).astype(float), np.ones(len(names.index))
 
 
 def composition(labels: Sequence[str], index: Array, duration: Array) -> dict[str, float]:
@@ -306,8 +304,7 @@ def launch_shape(trace: Trace, rows: Array | slice) -> Array:
     columns = trace.columns("kernels", tuple(factors))
     out = np.zeros(len(columns["threads"][rows]), np.int64)
     for name, by in factors.items():
-        column = columns[name]
-        out += np.multiply(column[:1] if constant(column) else column[rows], by, dtype=np.int64)
+        out += np.multiply(columns[name][rows], by, dtype=np.int64)
     return out
 
 

@@ -12,7 +12,7 @@ from advisor.metrics.kernels import Distribution, call_key, dense, distribution,
 from advisor.metrics.loaded import Loaded
 from advisor.metrics.operations import Kind
 from advisor.metrics.recording import Recording
-from advisor.model.arrays import Array, among, distinct, each, marked, median_of, percentiles, picked, sorting
+from advisor.model.arrays import Array, among, distinct, marked, median_of, percentiles, picked, sorting
 from advisor.sources.schema import MISSING, Call
 
 
@@ -41,10 +41,10 @@ def like_calls(a: Budgeted, device: int, least: int = 0) -> LikeCalls:
     """
     kernels = a.kernels(device)
     at, name, duration = kernels.at, kernels.name, kernels.length
-    process = each(picked(a.ops.process, at), lambda ids: ids.astype(np.int64))
+    process = picked(a.ops.process, at).astype(np.int64)
     call = call_key(name, kernels.shape)
-    call += each(process, lambda ids: ids.astype(np.uint64) * np.uint64(0xD6E8FEB86659FD93))
-    stream = each(process, lambda ids: ids << 32) | (a.ops.stream[at].astype(np.int64) & 0xFFFFFFFF)
+    call += process.astype(np.uint64) * np.uint64(0xD6E8FEB86659FD93)
+    stream = (process << 32) | (a.ops.stream[at].astype(np.int64) & 0xFFFFFFFF)
     group = dense(_among_neighbours(call, stream))[1].astype(np.int32)
     del stream
     if not least:

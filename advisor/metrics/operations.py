@@ -13,18 +13,7 @@ from msgspec import Struct
 from advisor.metrics import limits
 from advisor.metrics.intervals import Coverage, positions, union
 from advisor.metrics.kernels import dense
-from advisor.model.arrays import (
-    Array,
-    among,
-    compact,
-    constant,
-    distinct,
-    lengths,
-    merged,
-    picked,
-    run_of,
-    where,
-)
+from advisor.model.arrays import Array, among, distinct, lengths, merged, picked, run_of, where
 from advisor.model.once import cached_property
 from advisor.sources.schema import ISSUING, MISSING, NEEDED, TABLES, Call
 from advisor.sources.trace import Trace
@@ -102,21 +91,18 @@ def operations(trace: Trace) -> Operations:
     start = joined["start"]
     if len(start) > 1 and not (start[1:] >= start[:-1]).all():
         order = np.argsort(start, kind="stable")
-        joined = {n: a if constant(a) else a[order] for n, a in joined.items()}
+        joined = {n: a[order] for n, a in joined.items()}
     if trace.has("api_calls"):
         joined["process"] = _filled(joined["process"], trace.columns("api_calls", ("process",))["process"])
     joined["device"] = _filled(joined["device"], np.array([d.id for d in trace.devices], np.int64))
     joined["api"] = _issuing_calls(trace, joined["process"], joined["correlation"], joined["start"])
-    return Operations(**{n: compact(a) for n, a in joined.items()})
+    return Operations(**joined)
 
 
 def _joined(parts: list[Array]) -> Array:
-    """One column of several tables, concatenated; a single value if all are equal."""
+    """One column of several tables, concatenated."""
     if not parts:
         return np.empty(0, np.int64)
-    if all(constant(part) and part[0] == parts[0][0] for part in parts):
-        kind = np.result_type(*parts)
-        return np.broadcast_to(kind.type(parts[0][0]), sum(map(len, parts)))
     return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
@@ -154,14 +140,14 @@ def contexts(trace: Trace, ops: Operations) -> Array:
     context = np.full(len(ops), MISSING, wide)
     for kind, column in zip(Kind, columns, strict=True):
         of = ops.kind == kind
-        context[of] = column[0] if constant(column) else column[ops.row[of]]
+        context[of] = column[ops.row[of]]
     return context
 
 
 def combinations(*columns: Array) -> tuple[Array, Array]:
     """The first row of each combination of values, in their order, and each row's combination."""
     key = np.zeros(len(columns[0]), np.int64)
-    for i, column in enumerate(c for c in columns if not constant(c)):
+    for i, column in enumerate(columns):
         values, index = dense(column)
         key = dense(key * max(len(values), 1) + index)[1] if i else index
     first = np.zeros(int(key.max(initial=-1)) + 1, np.int64)
@@ -175,8 +161,6 @@ def first_work(keys: Array, own: Array, start: Array) -> Array:
     first = np.full(len(keys), np.iinfo(np.int64).max)
     if not len(keys):
         return first
-    if constant(own):
-        own, start = own[:1], start.min(keepdims=True)
     at = np.minimum(np.searchsorted(keys, own), len(keys) - 1)
     known = keys[at] == own
     np.minimum.at(first, at[known], start[known])

@@ -12,7 +12,6 @@ from advisor.metrics.phases import with_phases
 from advisor.metrics.startup import find_startup
 from advisor.metrics.steps.find import find_steps
 from advisor.metrics.steps.model import Steps, Work, no_steps
-from advisor.model.arrays import constant
 from advisor.sources.schema import MISSING
 
 #: Kernels that come once a step, by their operation; others count by their family.
@@ -55,8 +54,6 @@ def heaviest_process(loaded: Loaded, device: int) -> int:
     ops = loaded.ops
     mine = ops.device == device
     if mine.any():
-        if constant(ops.process):
-            return int(ops.process[0])
         return heaviest(ops.process[mine], np.maximum(ops.length[mine], 0))
     called = loaded.trace.columns("api_calls", ("process",))["process"]
     return heaviest(called) if len(called) else MISSING

@@ -20,17 +20,7 @@ from advisor.metrics.kernels import dense, heaviest
 from advisor.metrics.operations import Kind, call_keys, join, of_copies
 from advisor.metrics.stepped import Stepped
 from advisor.metrics.workload import OF_OWN_INPUTS
-from advisor.model.arrays import (
-    Array,
-    among,
-    constant,
-    distinct,
-    grouped,
-    median_of,
-    percentiles,
-    picked,
-    where,
-)
+from advisor.model.arrays import Array, among, distinct, grouped, median_of, percentiles, picked, where
 from advisor.sources.schema import DTOH, HTOD, MISSING, Call
 
 #: What a wait is for (`Waits.kind`).
@@ -139,8 +129,6 @@ def issuers(a: Budgeted, feeder: int, device: int) -> Array:
     api = picked(a.ops.api, a.device_ops(device))
     api = api[api >= 0]
     threads = calls["thread"][api]
-    if constant(calls["process"]):
-        return distinct(threads)
     process = calls["process"][api]
     return distinct(threads[among(process, process[threads == feeder][:1].tolist())])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,27 +12,14 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 
-def compact(values: Array) -> Array:
-    """The same values; a column of one value takes no memory, and is read-only."""
-    same = len(values) > 0 and bool(values[0] == values[-1]) and bool((values[1:] == values[0]).all())
-    return np.broadcast_to(values[0], values.shape) if same else values
-
-
 def is_narrow(values: Array) -> bool:
     """Whether the values, of which there are some, and sums of two fit in 32 bits."""
     return len(values) > 0 and max(int(values.max()), -int(values.min())) < 1 << 30
 
 
-def constant(values: Array) -> bool:
-    """Whether it is a column of one value, as made by `compact`."""
-    return len(values) > 0 and values.strides == (0,)
-
-
 def distinct(values: Array) -> Array:
     """The different values in ascending order, like `np.unique`, which hashes or sorts and imports masked
     arrays: integers that lie close are looked up in a table."""
-    if constant(values):
-        return values[:1].copy()
     values = values.ravel()
     if len(values) and values.dtype.kind == "i":
         lo, hi = int(values.min()), int(values.max())
@@ -176,15 +163,8 @@ def run_of(rows: Array) -> Array | slice:
     return rows
 
 
-def each(values: Array, change: Callable[[Array], Array]) -> Array:
-    """`change` of each value, computed once for a column of one value."""
-    return np.broadcast_to(change(values[:1]), values.shape) if constant(values) else change(values)
-
-
 def picked(values: Array, rows: Array) -> Array:
-    """`values[rows]` of ascending rows: a view if they are consecutive, or all values equal."""
-    if constant(values):
-        return np.broadcast_to(values[0], rows.shape)
+    """`values[rows]` of ascending rows: a view if they are consecutive."""
     at = run_of(rows)
     return values[at] if isinstance(at, slice) else values.take(at)
 
@@ -281,8 +261,6 @@ def sorting(*keys: Array) -> Array | slice:
     """The same; a slice of all rows, which copies no column, if they are in order."""
     alike: Array = np.ones(max(len(keys[0]) - 1, 0), bool)  # to the row before, in all keys so far
     for key in reversed(keys):
-        if constant(key):
-            continue
         if (alike & (key[1:] < key[:-1])).any():
             before = sorting(*keys[:-1]) if len(keys) > 1 else slice(None)
             order = by_number(keys[-1][before])

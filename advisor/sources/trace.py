@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from advisor import process
-from advisor.model.arrays import Array, compact, distinct, each, is_narrow, median_of
+from advisor.model.arrays import Array, distinct, is_narrow, median_of
 from advisor.model.capture import Capture, Device, LedgerKind, LedgerRow
 from advisor.reading import READING
 from advisor.sources.schema import MISSING, NARROW_COLUMNS, NEEDED, TABLES, Ints, Owner
@@ -267,8 +267,8 @@ class Trace:
 
 
 def narrowed(columns: Columns) -> Columns:
-    """The same values in less memory: of those of `NARROW_COLUMNS` a column of one value takes none."""
-    return {n: each(compact(c), halved) if n in NARROW_COLUMNS else c for n, c in columns.items()}
+    """The same values in less memory, where they fit."""
+    return {n: halved(c) if n in NARROW_COLUMNS else c for n, c in columns.items()}
 
 
 def halved(values: Column) -> Column:

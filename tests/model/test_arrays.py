@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from advisor.model.arrays import (
     by_number,
-    compact,
     distinct,
     grouped,
     inserted,
@@ -55,14 +54,6 @@ def test_each_type_is_kept(column: Any) -> None:
 def test_values_are_rounded_as_python_rounds_each(values: list[float], digits: int) -> None:
     found = rounded(np.array(values), digits).tolist()
     assert repr(found) == repr([v if v - v else round(v, digits) for v in values])
-
-
-def test_a_column_of_one_value_takes_no_memory() -> None:
-    same = np.full(1_000, 7, np.int32)
-    assert compact(same).strides == (0,)
-    assert compact(same).tolist() == same.tolist()
-    for values in (np.arange(3), np.empty(0, np.int64)):
-        assert compact(values) is values
 
 
 def test_entries_group_by_group() -> None:

@@ -239,5 +239,5 @@ def test_small_exposed_collectives_are_found(tmp_path: Path, marked: bool) -> No
     (one,) = (f for f in found.findings if f.cause == "many-small-collectives")
     assert one.gain is not None
     assert one.gain.what_if == "one_shot_collectives"
-    assert one.gain.of == ("step" if marked else "window")
+    assert one.gain.speedup is None  # waiting for late ranks may be part of it
     assert ("a step" in one.message) == marked

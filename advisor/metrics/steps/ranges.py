@@ -15,7 +15,7 @@ from advisor.metrics import limits
 from advisor.metrics.intervals import positions
 from advisor.metrics.steps.model import Level, Steps, Work, graph_launches, no_steps, opaque_steps, timed
 from advisor.metrics.steps.sequence import constant_stride, segmented
-from advisor.model.arrays import Array, among, constant, distinct, marked, median_of, pairs
+from advisor.model.arrays import Array, among, distinct, marked, median_of, pairs
 from advisor.sources.schema import DTOH, MISSING, OPERATIONS, Call
 
 #: Number of the longest functions that are examined.
@@ -59,8 +59,7 @@ def _steps_of(
     chosen, start, end = chosen[outer], start[outer], end[outer]
     calls, ops = work.calls, work.ops
     call_step = _holding(calls["start"], start, end)
-    if not constant(calls["process"]) or calls["process"][0] != work.process:
-        call_step[calls["process"] != work.process] = MISSING
+    call_step[calls["process"] != work.process] = MISSING
 
     held = marked(len(start) + 1, call_step)[:-1]  # the last of those in none
     op_step = call_step.take(ops.api) if len(call_step) else np.full(len(ops), MISSING, np.int32)

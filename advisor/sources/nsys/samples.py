@@ -190,8 +190,8 @@ def _merged(parts: list[dict[str, Any]]) -> Columns:
         if any(name in part for part in parts):
             each = [p.get(name, np.full(n, np.nan)) for p, n in zip(parts, sizes, strict=True)]
             columns[name] = np.concatenate(each) if len(each) > 1 else each[0]
-        else:  # without a device: a column that takes no memory
-            columns[name] = np.broadcast_to(np.nan, sum(sizes))
+        else:
+            columns[name] = np.full(sum(sizes), np.nan)
     if len(parts) > 1:
         order = np.lexsort((columns["device"], columns["time"]))
         columns = {name: values[order] for name, values in columns.items()}

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from advisor.model.arrays import compact, each
 from advisor.numerals import finite, read_float
 from advisor.sources.schema import MARK, MEMORY_KINDS, MISSING, PUSH_POP, START_END, Ints
 
@@ -97,13 +96,10 @@ def thread_of(global_id: Ints) -> Ints:
 
 
 def _bits_of(global_id: Ints, shift: int) -> Ints:
-    def bits(known: Ints) -> Ints:
-        found = known >> shift
-        found &= ID_MASK
-        found[known == MISSING] = MISSING
-        return found
-
-    return each(compact(global_id), bits)  # one thread, one process: most captures
+    found = global_id >> shift
+    found &= ID_MASK
+    found[global_id == MISSING] = MISSING
+    return found
 
 
 def _product(x: Ints, y: Ints, z: Ints) -> Ints:
