@@ -96,8 +96,45 @@ def verdict(
         unowned.pop(PARTS["profiler"].words, None)
         what += f"{flushed} of the {of}. "
         load += " with them"
-    rest = without_fault(options, load, "this capture", _bound(findings), of, unowned, _unrated(a, facts))
-    return what + rest + unknown
+    unrated = _unrated(a, facts)
+    rest = without_fault(options, load, "this capture", _bound(findings), of, unowned, unrated)
+    return what + rest + _speed(a, facts, unrated, of) + unknown
+
+
+def _speed(a: Profiled, facts: FactBase | None, unrated: Mapping[str, float], of: str) -> str:
+    """Whether the kernels are fast, as far as sizes of operators show it: with the share of what healthy
+    ones reach, or of the roofline; and what would show it of kernels without a rate. Empty if there is
+    nothing to say."""
+
+    def known(name: str) -> float | None:
+        value = facts.value(f"operator.{name}", Scope(device=a.main_device)) if facts is not None else None
+        return value if isinstance(value, float) else None
+
+    judged, healthy = known("judged_ratio") or 0.0, known("healthy_ratio")
+    slow, sized, roofline = known("slow_window_ratio") or 0.0, known("sized_ratio"), known("roofline_ratio")
+    if facts is not None and slow >= WORTH:
+        family = facts.value("operator.slow_family", Scope(device=a.main_device))
+        reach, usual = known("slow_reach_ratio"), known("slow_healthy_ratio")
+        if reach is not None and usual is not None:
+            return (
+                f" Kernels of {family} may be slow ({percent(slow)} of the {of}): they reach "
+                f"{percent(reach)} of the peak, healthy ones {percent(usual)}."
+            )
+    if healthy is not None and judged >= HOLDS_MUCH:
+        return (
+            f" Kernels of {percent(judged)} of the kernel time reach {percent(healthy)} of what healthy ones "
+            "usually do at their size: they are fast."
+        )
+    if sized is not None and roofline is not None and sized >= _MOSTLY:
+        return (
+            f" At the GPU's rates operators of {percent(sized)} of the kernel time would take at least "
+            f"{percent(roofline)} of theirs; what healthy kernels reach at these sizes is not known."
+        )
+    recorder = a.trace.capture.recorder
+    if not unrated or sized is not None or (facts is not None and unmeasured(a, facts, True)):
+        return ""
+    option = "--gpu-metrics-devices=all" if recorder.nsys_options else "record_shapes=True"
+    return f" How fast {next(iter(unrated))} runs: record with {option}."
 
 
 def _flushes(facts: FactBase | None) -> str:
@@ -163,8 +200,15 @@ def _unrated(a: Profiled, facts: FactBase | None) -> dict[str, float]:
     ran = a.kernels(device)
     by_name = np.bincount(ran.name, ran.length, len(a.names.ids))
     window, found = max(a.budgets[device].program_ns, 1), dict[str, float]()
+    sized: dict[str, float] = {}
+    operators = a.operator_rates(device)
+    for rate in operators.rates if operators is not None else ():
+        if rate.of_roofline is not None:
+            sized[rate.work.family] = sized.get(rate.work.family, 0.0) + rate.time_ns
     for family, time in composition(a.names.families, ran.name, ran.length).items():
         if family == "communication" or not known.isdisjoint(_RATES.get(family, ())):
+            continue
+        if sized.get(family, 0.0) >= _MOSTLY * time:
             continue
         if (share := min(time / window, 1.0)) >= HOLDS_MUCH:
             mine = a.names.mask(lambda k, family=family: k.family == family)

@@ -140,3 +140,25 @@ def test_no_rates_are_judged_where_times_are_damaged(tmp_path: Path) -> None:
     assert fact(d, "operator.impossible_ratio") == pytest.approx(
         4 * GEMM.us(2.0) / (4 * GEMM.us(2.0) + 100), abs=0.01
     )
+
+
+@pytest.mark.parametrize(
+    ("operator", "reach", "beside", "words"),
+    [
+        (GEMM, 0.62, 300, "reach 100 % of what healthy ones usually do at their size: they are fast"),
+        (GEMM, 0.15, 40_000, "Kernels of gemm may be slow"),
+        (SMALL_GEMM, 0.05, 10, "what healthy kernels reach at these sizes is not known"),
+    ],
+    ids=["fast", "may be slow", "not known"],
+)
+def test_without_a_fault_the_verdict_says_how_fast_kernels_are(
+    operator: Operator, reach: float, beside: float, words: str, tmp_path: Path
+) -> None:
+    d = traced(tmp_path, operator, operator.us(reach), beside)
+    assert severity(d, "slow-kernels") is None
+    assert words in d.verdict
+
+
+def test_without_sizes_the_verdict_says_what_records_them(tmp_path: Path) -> None:
+    d = traced(tmp_path, GEMM._replace(sizes=[]), GEMM.us(0.5))
+    assert "record_shapes=True" in d.verdict
