@@ -81,7 +81,7 @@ PACKAGES: dict[str, tuple[str, str]] = {
     ),
     "engine": ("engine", "engine"),
     "gain": ("gain", "gain"),
-    "metrics": ("metrics", "metrics stats"),
+    "metrics": ("metrics", "metrics stats facts"),
     "layout": ("reports/layout.py reports/text.py", "reports/test_layout.py reports/test_text_blocks.py"),
 }
 #: Of the tests that reach a change, fastest first, those are run that take no longer together: at first, and

@@ -10,7 +10,18 @@ import pytest
 
 from advisor.knowledge.engine_signs import workload_knowledge
 from advisor.metrics.profiled import measure
-from advisor.metrics.workload import Judgement, WorkloadSigns, judge, printed
+from advisor.metrics.workload import (
+    CUDA_CPP,
+    DIFFUSION,
+    LANGUAGE_MODEL,
+    MICRO_BENCHMARK,
+    TRAINING,
+    UNKNOWN,
+    Judgement,
+    WorkloadSigns,
+    judge,
+    printed,
+)
 from advisor.sources.open import open_trace
 from tests.builder import Export
 from tests.kineto_builder import Profile
@@ -311,3 +322,21 @@ def test_a_capture_of_many_names_is_judged_quickly() -> None:
     began = time.process_time()
     judge(seen, workload_knowledge())
     assert time.process_time() - began < 20  # a busy machine counts several times
+
+
+@pytest.mark.parametrize(
+    ("kind", "framework", "language", "model", "denoises"),
+    [
+        (LANGUAGE_MODEL, "PyTorch", True, True, False),
+        (TRAINING, "PyTorch", False, True, False),
+        (DIFFUSION, "PyTorch", False, True, True),
+        (MICRO_BENCHMARK, CUDA_CPP, None, False, False),
+        (UNKNOWN, "PyTorch", None, None, False),
+        (UNKNOWN, CUDA_CPP, None, False, False),  # kernels of no framework are no model
+    ],
+)
+def test_what_a_kind_says_of_the_program(
+    kind: str, framework: str, language: bool | None, model: bool | None, denoises: bool
+) -> None:
+    found = Judgement(kind, 0.9, framework)
+    assert (found.is_language_model, found.is_model, found.denoises) == (language, model, denoises)
