@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.facts.writer import FactWriter
 from advisor.metrics import limits as metric_limits
-from advisor.metrics.pace import find_drift, find_slow_steps
+from advisor.metrics.pace import find_drift, find_slow_steps, slower_steps
 from advisor.metrics.profiled import Profiled
 from advisor.model.numbers import percent
 
@@ -12,10 +12,17 @@ from advisor.model.numbers import percent
 def drift_facts(a: Profiled, device: int, out: FactWriter) -> None:
     if not a.trace.has("kernels"):
         return
-    if device == a.main_device and (slow := find_slow_steps(a)) is not None:
-        out.put("drift.slow_kernels_ratio", slow.kernels)
-        out.put("drift.slow_alike_ratio", slow.alike)
-        out.put("drift.slow_kernel_change", _longer_or_shorter(slow.kernel_change))
+    if device == a.main_device and (steps := slower_steps(a)) is not None and not steps[2].any():
+        out |= {"drift.slow_steps": 0, "drift.slow_step_ratio": 0.0, "drift.slow_time_ratio": 0.0}
+    elif device == a.main_device and (slow := find_slow_steps(a)) is not None:
+        out |= {
+            "drift.slow_steps": slow.count,
+            "drift.slow_step_ratio": slow.ratio,
+            "drift.slow_time_ratio": min(slow.lost_ns / a.budgets[device].program_ns, 1.0),
+            "drift.slow_kernels_ratio": slow.kernels,
+            "drift.slow_alike_ratio": slow.alike,
+            "drift.slow_kernel_change": _longer_or_shorter(slow.kernel_change),
+        }
     if a.step_count < metric_limits.kernels.DRIFT_STEPS or (found := find_drift(a, device)) is None:
         return
     out |= {

@@ -13,7 +13,7 @@ from advisor.gain.whatifs import Fix
 from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.kernels import call_key, dense
 from advisor.metrics.operations import Kind
-from advisor.metrics.pace import fastest, find_drift
+from advisor.metrics.pace import fastest, find_drift, slower_steps
 from advisor.metrics.profiled import Profiled
 from advisor.model.arrays import Array, distinct, marked
 
@@ -35,10 +35,10 @@ def even_gpu_speed(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
 
 
 def _slow_at_times(a: Profiled) -> tuple[Array, Array]:
-    """Positions of the steps of usual length, and of those that are far slower."""
-    found = a.slow_steps
+    """Positions of the steps of usual length, and of those that are slower."""
+    found = slower_steps(a)
     if found is None or not found[2].any() or found[2].all():
-        raise NoEstimate("no step is far slower than the rest")
+        raise NoEstimate("no step is slower than the rest")
     step, _, slow = found
     return step[~slow], step[slow]
 

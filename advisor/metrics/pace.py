@@ -14,6 +14,7 @@ from advisor.metrics.budgeted import Budgeted
 from advisor.metrics.kernels import ATTENTION, MATMUL, call_key, dense, distribution, launch_shape
 from advisor.metrics.loaded import Loaded
 from advisor.metrics.profiled import Profiled
+from advisor.metrics.step_times import JudgedSteps
 from advisor.model.arrays import Array, marked, median_of, rows_at
 
 
@@ -124,18 +125,36 @@ def fastest(count: int, change: float) -> Array:
 
 
 class SlowSteps(Struct, frozen=True):
-    """How the steps that are far slower than the rest differ from them: `kernels` is the share of the
-    difference that like kernels make, `alike` the share of kernel time in kernels that changed along with
-    the rest, which changed by `kernel_change`."""
+    """How the `count` steps that are slower than the rest, of which they are the share `ratio`, differ from
+    them: `kernels` is the share of the difference that like kernels make, `alike` the share of kernel time in
+    kernels that changed along with the rest, which changed by `kernel_change`; `lost_ns`: their time above
+    the median."""
 
+    count: int
+    ratio: float
+    lost_ns: float
     kernels: float
     alike: float
     kernel_change: float
 
 
-def find_slow_steps(a: Profiled) -> SlowSteps | None:
-    """None if no step of the commonest phase is far slower than the rest, or most are."""
+def slower_steps(a: Profiled) -> JudgedSteps | None:
+    """The steps of :meth:`Profiled.slow_steps`, also those slow that are not far slower than the rest, but by
+    more than these differ among themselves. Only who compares their kernels knows that they do the same."""
     found = a.slow_steps
+    if found is None or len(found[1]) < limits.kernels.EVEN_STEPS:
+        return found
+    step, times, slow = found
+    median = median_of(times)
+    spread = limits.kernels.DEVIATIONS_OF_MEDIAN * median_of(np.abs(times - median))
+    spread = max(spread, limits.kernels.LEAST_SPREAD_RATIO * median)
+    more = slow | (times > median + limits.kernels.OUTLYING_DEVIATIONS * spread)
+    return (step, times, more) if 2 * more.sum() <= len(more) else found
+
+
+def find_slow_steps(a: Profiled) -> SlowSteps | None:
+    """None if no step of the commonest phase is slower than the rest, or most are."""
+    found = slower_steps(a)
     if found is None or not 0 < (count := int(found[2].sum())) <= len(found[2]) // 2:
         return None
     step, times, slow = found
@@ -146,7 +165,14 @@ def find_slow_steps(a: Profiled) -> SlowSteps | None:
     part, alike, mean = _of_like_kernels(
         a, a.main_device, inside, usual, slower, others, grown, others / count
     )
-    return SlowSteps(kernels=part, alike=alike if mean > 0 else 0.0, kernel_change=mean)
+    return SlowSteps(
+        count=count,
+        ratio=count / len(step),
+        lost_ns=float((times[slow] - median_of(times)).sum()),
+        kernels=part,
+        alike=alike if mean > 0 else 0.0,
+        kernel_change=mean,
+    )
 
 
 def _share(part: float, whole: float) -> float:

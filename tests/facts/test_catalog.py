@@ -138,6 +138,9 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "drift.slow_alike_ratio",
         "drift.slow_kernel_change",
         "drift.slow_kernels_ratio",
+        "drift.slow_step_ratio",
+        "drift.slow_steps",
+        "drift.slow_time_ratio",
         # a stage of a pipeline that waits for its host and for others: see tests/ranks/test_pipeline.py
         "host.gap_staged_ratio",
         # stacks of launches: see tests/scenarios/test_profilers_part.py

@@ -174,7 +174,7 @@ def test_even_steps_and_few_steps() -> None:
     assert number(d, "drift.size_ratio") < 0.01
     assert {"gpu-speed-drifts", "host-slows-down"} <= {h.cause for h in d.healthy}
     few = looped(lambda i, _: 1.5 if i > 5 else 1.0, steps=12)
-    assert not [f for f in few.facts if f.name.startswith("drift.")]
+    assert not [f for f in few.facts if f.name.startswith("drift.") and "slow" not in f.name]
     assert "gpu-speed-drifts" in {n.cause for n in few.not_evaluated}
 
 

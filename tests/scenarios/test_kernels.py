@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -635,6 +636,69 @@ def test_all_kernels_slower_in_some_steps_are_a_slower_gpu(tmp_path: Path) -> No
     assert fact(d, "drift.slow_kernels_ratio") == pytest.approx(1.0, abs=0.01)
     assert fact(d, "drift.slow_alike_ratio") == 1.0
     assert fact(d, "drift.slow_kernel_change") == "80 % longer"
+
+
+def noisy(
+    pace: Callable[[int, Kernel], float], spread: float, blocks: Callable[[int], int] = lambda _: 0
+) -> Machine:
+    """60 steps whose kernels take so many times as long; their speed differs by a `spread` from step to step.
+    Kernels that follow the number of tokens launch so many `blocks` more."""
+    m, chance = Machine(), Random(5)
+    for i in range(60):
+        even = 1 + spread * chance.uniform(-1, 1)
+        with m.step(f"decode_step {i}"):
+            layer = [
+                (
+                    k._replace(blocks=k.blocks + (0 if k in (GEMV, DECODE_ATTENTION) else blocks(i))),
+                    3 * us * even * pace(i, k),
+                )
+                for k, us in DECODE_LAYER
+            ]
+            m.layers(22, layer, call=2)
+            m.wait()
+    return m
+
+
+@pytest.mark.parametrize(("slower", "spread"), [(1.3, 0.0), (1.3, 0.03), (1.45, 0.05), (1.15, 0.01)])
+def test_a_quarter_of_the_steps_a_little_slower_than_like_ones(
+    tmp_path: Path, slower: float, spread: float
+) -> None:
+    """Less than half as long again, but more than the others differ: the gain is what the even ones take."""
+    d = diagnosed(noisy(lambda i, _: slower if i % 4 == 1 else 1.0, spread), tmp_path)
+    expect(d, "gpu-slower-at-times", never=("step-outliers",))
+    (folder := tmp_path / "even").mkdir()
+    even = diagnosed(noisy(lambda *_: 1.0, spread), folder).inputs[0].untraced_step_ms
+    gain = finding(d, "gpu-slower-at-times").gain
+    assert even is not None
+    assert gain is not None
+    assert gain.step_after_ms is not None
+    assert gain.step_after_ms.mid == pytest.approx(even.mid, rel=0.03)
+    assert fact(d, "drift.slow_steps") == 15
+    assert fact(d, "drift.slow_step_ratio") == pytest.approx(15 / 59)
+    assert fact(d, "drift.slow_time_ratio") == pytest.approx(
+        0.25 * (slower - 1) / (0.75 + 0.25 * slower), rel=0.15
+    )
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param(lambda: noisy(lambda *_: 1.0, 0.15), id="noise"),
+        pytest.param(lambda: noisy(lambda i, _: 1 + (i % 6) * 0.07, 0.02), id="all differ"),
+        pytest.param(
+            lambda: noisy(lambda i, k: 4.0 if i % 4 == 1 and k is DECODE_ATTENTION else 1.0, 0.02),
+            id="longer contexts",
+        ),
+        pytest.param(
+            lambda: noisy(lambda i, _: 1.35 if i % 4 == 1 else 1.0, 0.02, lambda i: 64 * (i % 4 == 1)),
+            id="more sequences",
+        ),
+    ],
+)
+def test_steps_that_differ_by_noise_or_by_their_work_are_no_slower_gpu(
+    tmp_path: Path, made: Callable[[], Machine]
+) -> None:
+    assert severity(diagnosed(made(), tmp_path), "gpu-slower-at-times") is None
 
 
 def test_one_operation_slower_in_some_steps_has_a_tail(tmp_path: Path) -> None:

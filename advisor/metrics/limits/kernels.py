@@ -176,6 +176,13 @@ SLOW_STEP_FACTOR = 1.5
 #: And if it is this many standard deviations above the mean of the others. Judged: the usual rule for
 #: outliers.
 SLOW_STEP_DEVIATIONS = 3
+#: Slow steps among those that run the same kernels are told from noise by the median of the distances from
+#: the median, which they hardly move: times 1.4826 it is the standard deviation of even noise, and a value
+#: that lies 3.5 of these away is an outlier (Iglewicz and Hoaglin 1993; NIST/SEMATECH e-Handbook, 1.3.5.17).
+DEVIATIONS_OF_MEDIAN, OUTLYING_DEVIATIONS = 1.4826, 3.5
+#: Steps are no more even than this share of the median. Judged: without it steps of a very even capture that
+#: differ by microseconds would be slow.
+LEAST_SPREAD_RATIO = 0.01
 #: So many steps with one number of tokens show what such a step takes. Judged: the median of three leaves
 #: a slow one out. Higher, and rare sizes are not compared with each other.
 LIKE_SIZED_STEPS = 3
