@@ -150,6 +150,7 @@ def rate_facts(
     if len(known) < len(counts) or not seconds:
         return
     out.put("serving.tokens_per_s", sum(known) / seconds)
+    _delivered(sizes, a.window.length / 1e9, out)
     about = gpu_of(a.device(device))
     peak = about.tensor_tflops.get("fp16") if about else None
     if parameters and peak:
@@ -164,6 +165,24 @@ def _tokens(size: StepName | None) -> int | None:
     if size.tokens is not None:
         return size.tokens + (size.generation_tokens or size.generation or 0)
     return size.batch if size.phase == "decode" or not size.context else None
+
+
+def _delivered(sizes: list[StepName | None], seconds: float, out: FactWriter) -> None:
+    """What users get over the whole window: a token for each sequence that a step decodes, drafts aside, and
+    the prompts that the steps read."""
+    read, written = 0, 0
+    for size in sizes:
+        tokens = _tokens(size)
+        if size is None or tokens is None:
+            return
+        decoding = size.generation or (size.batch if size.phase == "decode" else 0)
+        if decoding is None:
+            return
+        written += decoding
+        read += 0 if size.phase == "decode" else max(tokens - (size.generation_tokens or decoding), 0)
+    if seconds > 0:
+        out.put("serving.prompt_tokens_per_s", read / seconds)
+        out.put("serving.written_tokens_per_s", written / seconds)
 
 
 def _padding(a: Budgeted, device: int, sizes: list[StepName | None], out: FactWriter) -> None:

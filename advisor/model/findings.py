@@ -47,8 +47,9 @@ class Input(Frozen, frozen=True, kw_only=True):
     `device_numbers` in words whose numbers device ids are, `clock` what times count from,
     `step_levels` how often what repeats inside a step. `step_ms` is the mean step as captured,
     `untraced_step_ms` its estimate without the profiler, from which every gain starts, or the time known
-    from what `untraced_step_from` says ("as given", "by the log"). The rates are those of the steps as
-    captured, the ratios of the device's peaks."""
+    from what `untraced_step_from` says ("as given", "by the log"). `tokens_per_s` counts what the steps
+    work on while they run; prompts read and tokens written are over the window, all of them as captured. The
+    ratios are of the device's peaks."""
 
     path: str
     format: str
@@ -74,6 +75,8 @@ class Input(Frozen, frozen=True, kw_only=True):
     untraced_step_ms: Span | None = None
     untraced_step_from: str | None = None
     tokens_per_s: float | None = None
+    prompt_tokens_per_s: float | None = None
+    written_tokens_per_s: float | None = None
     model_bandwidth_ratio: float | None = None
     model_flop_ratio: float | None = None
     ranks: int = 1

@@ -201,7 +201,13 @@ def assemble(done: Analysed, of_job: bool = False) -> Diagnosis:
     budget = answered(document.budgets(analysis), findings, rules, why_not(done.inference))
     if len(analysis.window_steps):
         scope = Scope(device=analysis.main_device)
-        rates = ("tokens_per_s", "model_bandwidth_ratio", "model_flop_ratio")
+        rates = (
+            "tokens_per_s",
+            "prompt_tokens_per_s",
+            "written_tokens_per_s",
+            "model_bandwidth_ratio",
+            "model_flop_ratio",
+        )
         source = source.replaced(
             step_ms=float(step_times(analysis).mean()) / 1e6,
             untraced_step_ms=done.gains.untraced,

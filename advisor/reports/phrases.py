@@ -339,12 +339,17 @@ def rates(entry: Input, steps: Iterable[StepSummary], device: int | None = None)
     `device`, where several run their own. Steps that read prompts work on tokens that nobody is sent."""
     reads = any(s.phase in ("prefill", "mixed") for s in steps)
     parts = []
-    if entry.tokens_per_s is not None:
+    read, written = entry.prompt_tokens_per_s, entry.written_tokens_per_s
+    if read is not None and written is not None:
+        counts = [f"reads {digits(round(read))} prompt tokens/s"] * bool(read)
+        counts += [f"writes {digits(round(written))} tokens/s"] * bool(written)
+        parts.append(f"{', '.join(counts)}, over the window (profiled)" if counts else "")
+    elif entry.tokens_per_s is not None:
         prompts = ", those of prompts included" if reads else ""
         parts.append(f"{digits(round(entry.tokens_per_s))} tokens/s{prompts} (profiled)")
     used = (("bandwidth", entry.model_bandwidth_ratio), ("FLOP", entry.model_flop_ratio))
     known = ((what, value_text(ratio, "ratio")) for what, ratio in used if ratio is not None)
-    text = ", ".join((*parts, *(f"model-{what} utilisation {text}" for what, text in known)))
+    text = ", ".join((*filter(None, parts), *(f"model-{what} utilisation {text}" for what, text in known)))
     return f"device {device}: {text}" if text and device is not None else text
 
 

@@ -294,6 +294,8 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "besides.operations",
         # sizes that only the user knows, and batches that miss a graph: see tests/facts/test_given.py
         "serving.tokens_per_s",
+        "serving.prompt_tokens_per_s",
+        "serving.written_tokens_per_s",
         "serving.model_flop_ratio",
         "phase.slowest_product",
         "phase.product_headroom_window_ratio",

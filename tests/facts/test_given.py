@@ -150,10 +150,15 @@ def test_what_the_steps_deliver(tmp_path: Path) -> None:
     assert source.model_bandwidth_ratio == pytest.approx(2 * PARAMETERS / step / 4.8e12, rel=1e-3)
     assert source.model_flop_ratio == pytest.approx(2 * PARAMETERS * 16 / step / 989e12, rel=1e-2)
     assert fact(d, "serving.tokens_per_s") == source.tokens_per_s
+    assert source.window_ms is not None
+    written = 16 * d.steps[0].count / (source.window_ms / 1e3)
+    assert source.written_tokens_per_s == pytest.approx(written)
+    assert fact(d, "serving.written_tokens_per_s") == source.written_tokens_per_s
+    assert fact(d, "serving.prompt_tokens_per_s") == source.prompt_tokens_per_s == 0
     assert fact(d, "serving.model_bandwidth_ratio") == source.model_bandwidth_ratio
     assert fact(d, "serving.model_flop_ratio") == source.model_flop_ratio
     (line,) = [x for x in plain(d, TextOptions()).splitlines() if x.startswith("  delivers")]
-    assert "tokens/s (profiled), model-bandwidth utilisation" in line
+    assert "tokens/s, over the window (profiled), model-bandwidth" in line
 
 
 def served(folder: Path, batches: list[int], buckets: list[int]) -> Diagnosis:
