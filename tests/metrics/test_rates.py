@@ -11,6 +11,7 @@ from advisor.metrics.profiled import measure
 from advisor.metrics.rates import OperatorRates, operator_rates
 from advisor.metrics.stats.reports import make_report
 from advisor.sources.open import open_trace
+from tests.builder import Export
 from tests.captures import SHARED
 from tests.kineto_builder import Profile
 
@@ -103,6 +104,21 @@ def test_bytes_may_come_from_the_cache(tmp_path: Path) -> None:
         assert found is not None
         assert found.rates[0].is_impossible == impossible
         assert found.rates[0].of_bandwidth is None
+
+
+def test_ranges_of_nsys_with_sizes_tell_operations(tmp_path: Path) -> None:
+    """As torch.autograd.profiler.emit_nvtx(record_shapes=True) writes them: without types."""
+    export = Export().gpu().process(1)
+    for step in range(12):
+        at = step * 400_000
+        export.range(f"step {step}", at, at + 390_000)
+        export.range("aten::mm, op_id = 7, sizes = [[4096, 4096], [4096, 4096]]", at, at + 20_000)
+        export.launch(at=at + 1_000, dur=5_000, kernel=GEMM, kernel_start=at + 30_000, kernel_dur=277_800)
+    found = operator_rates(measure(open_trace(export.write(tmp_path / "trace.sqlite"))), 0)
+    assert found is not None
+    (rate,) = found.rates
+    assert rate.flop_per_s == pytest.approx(2 * 4096**3 / 277.8e-6)
+    assert (rate.bytes_per_s, rate.of_peak) == (None, None)
 
 
 def test_a_trace_without_sizes_has_no_rates(tmp_path: Path) -> None:
