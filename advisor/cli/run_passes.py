@@ -150,10 +150,8 @@ def another(session: Session, run: Run, done: Recorded, number: int) -> tuple[Ru
         plan = passes.next_plan(run, doctor(capture, session.settings, progress))
     if plan is None:
         return None
-    added = f"{' '.join(plan.kept.added)}, {plan.why}"
-    if not session.repeats(f"pass {number} would add {added}"):
+    if not session.repeats(f"pass {number} would add {' '.join(plan.kept.added)}, {plan.why}"):
         return None
-    message(f"pass {number} adds {added}")
     aside = passes.put_aside(folder, number - 1)
     more = run.replaced(
         options=plan.options, variables={**run.variables, **plan.variables}, passes=(*run.passes, plan.kept)

@@ -47,7 +47,7 @@ def test_a_second_pass_judges_what_the_first_could_not(tool: StandIn, capsys: Ca
     assert run() == 0
     err = capsys.readouterr().err
     first, second = tool.profiled
-    assert "pass 2 adds " in err
+    assert "pass 2 would add " in err
     added = [o for o in second if o not in first and not o.startswith("--output")]
     assert any("osrt" in o for o in added)
     assert {"--cuda-graph-trace=node", "--duration=30"} <= {*first} & {*second}
