@@ -16,7 +16,7 @@ from advisor.engine.durable import available
 from advisor.engine.infer import infer
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.facts.catalog import build_facts
-from advisor.metrics.profiled import measure
+from advisor.metrics.profiled.stage import measure
 from advisor.sources.open import open_trace
 
 DEMO = Path(__file__).resolve().parents[1] / "examples/captures/decode_eager_bs1.sqlite.xz"

@@ -34,7 +34,7 @@ from advisor.gain.excerpt import NoReplay, recorded_times
 from advisor.gain.inputs import Inputs
 from advisor.gain.whatifs import Fix, make_fix
 from advisor.metrics import limits as metric_limits
-from advisor.metrics.profiled import Profiled, measure
+from advisor.metrics.profiled.stage import Profiled, measure
 from advisor.pipeline.diagnose import diagnose, open_trace
 
 ROOT = Path(__file__).resolve().parents[1]

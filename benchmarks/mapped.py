@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from advisor.errors import InputError
-from advisor.metrics.profiled import measure
+from advisor.metrics.profiled.stage import measure
 from advisor.pipeline.diagnose import open_trace
 from advisor.pipeline.inputs import expand
 

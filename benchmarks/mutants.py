@@ -67,7 +67,7 @@ PACKAGES: dict[str, tuple[str, str]] = {
     ),
     "statistics": (
         "compare/statistics.py model/numbers.py model/arrays.py metrics/intervals.py "
-        "metrics/pace.py metrics/like.py metrics/kernels.py",
+        "metrics/profiled/pace.py metrics/budgeted/like.py metrics/loaded/kernels.py",
         "compare/test_statistics.py compare/test_compare.py model metrics/test_intervals.py "
         "metrics/test_kernels.py facts/test_values.py "
         "metrics/test_drift.py metrics/test_activity.py ranks/test_pace.py "

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from advisor.gain.estimate import Replayer
-from advisor.metrics.profiled import measure
+from advisor.metrics.profiled.stage import measure
 from advisor.model.findings import Diagnosis, Finding
 from advisor.model.gain import Span
 from advisor.model.options import Options

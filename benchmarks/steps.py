@@ -18,7 +18,7 @@ from pathlib import Path
 import yaml
 from judgement import ROOT, path_of, short
 
-from advisor.metrics.profiled import measure
+from advisor.metrics.profiled.stage import measure
 from advisor.metrics.steps.model import Steps
 from advisor.pipeline.diagnose import open_trace
 

@@ -17,7 +17,7 @@ from advisor.gain.inputs import NEVER, Inputs
 from advisor.gain.replay_ops import NoEstimate
 from advisor.gain.whatifs import Fix, catalogue, make_fix
 from advisor.metrics.intervals import union
-from advisor.metrics.profiled import Profiled, measure
+from advisor.metrics.profiled.stage import Profiled, measure
 from advisor.model.arrays import Array
 from advisor.model.findings import Finding, Gain
 from advisor.pipeline.diagnose import open_trace

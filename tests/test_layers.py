@@ -44,7 +44,7 @@ def test_imports_keep_the_contracts() -> None:
 PLANTED = {
     "advisor.model.facts": "from advisor.errors import AdvisorError",
     "advisor.sources.schema": "from advisor.knowledge.gpus import gpus",
-    "advisor.metrics.budget": "import advisor.facts.catalog",
+    "advisor.metrics.budgeted.budget": "import advisor.facts.catalog",
     "advisor.engine.values": "from ..metrics import steps",
     "advisor.reports.diagnosis_blocks": "def f():\n    from advisor.pipeline.diagnose import Options",
     "advisor.gain.replay": "from advisor.ranks import align",

@@ -11,8 +11,8 @@ import pytest
 
 from advisor.errors import AdvisorError
 from advisor.facts.catalog import build_facts
-from advisor.metrics.profiled import measure
-from advisor.metrics.step_times import step_times
+from advisor.metrics.budgeted.step_times import step_times
+from advisor.metrics.profiled.stage import measure
 from advisor.model.findings import Diagnosis, Finding
 from advisor.model.rules import Action, FactCondition
 from advisor.pipeline.diagnose import open_trace

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.metrics.operations import Kind
-from advisor.metrics.profiled import measure
+from advisor.metrics.loaded.operations import Kind
+from advisor.metrics.profiled.stage import measure
 from advisor.model.findings import Diagnosis
 from advisor.model.gain import Span
 from advisor.pipeline.diagnose import open_trace

@@ -80,7 +80,7 @@ def goal_names() -> list[str]:
 
 def range_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
     """Names of the NVTX ranges of the captures on the line, as far as these can be read."""
-    from advisor.metrics.host import Ranges
+    from advisor.metrics.loaded.host import Ranges
     from advisor.sources.open import open_trace
 
     names: dict[str, None] = {}

@@ -13,7 +13,7 @@ from advisor.compare.sides import Kernel, Side, by_operation, phase_words
 from advisor.errors import InputError
 from advisor.knowledge.engine_signs import engines, options_for
 from advisor.knowledge.verb_files import Condition, Difference, framework_differences, limit
-from advisor.metrics.kernels import MATMUL, UNFUSED
+from advisor.metrics.loaded.kernels import MATMUL, UNFUSED
 from advisor.model.comparison import FrameworkTable, Metric, SideDoc
 from advisor.model.findings import Tool
 from advisor.model.numbers import duration, times, value_text

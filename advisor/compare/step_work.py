@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from advisor.metrics.budgeted import Budgeted
-from advisor.metrics.kernels import ATTENTION, MATMUL, extremes, is_helper
-from advisor.metrics.step_times import step_sizes, step_times
-from advisor.metrics.stepped import Stepped
+from advisor.metrics.budgeted.stage import Budgeted
+from advisor.metrics.budgeted.step_times import step_sizes, step_times
+from advisor.metrics.loaded.kernels import ATTENTION, MATMUL, extremes, is_helper
+from advisor.metrics.stepped.stage import Stepped
 from advisor.model.arrays import Array
 from advisor.model.findings import Diagnosis
 from advisor.model.work import MAX_KERNELS, MAX_SAMPLES, KernelName, KernelWork, PhaseWork, Work

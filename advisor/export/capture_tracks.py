@@ -12,9 +12,9 @@ import numpy as np
 from advisor.export import overlay
 from advisor.export import packets as pb
 from advisor.export.trace_file import Layer, Note, TraceFile
-from advisor.metrics.budgeted import Budgeted
-from advisor.metrics.kernels import dense
-from advisor.metrics.operations import Kind, Operations, combinations
+from advisor.metrics.budgeted.stage import Budgeted
+from advisor.metrics.loaded.kernels import dense
+from advisor.metrics.loaded.operations import Kind, Operations, combinations
 from advisor.model.arrays import Array, distinct
 from advisor.model.findings import Diagnosis
 from advisor.sources.schema import ALLOCATED, COPY_KIND_NAMES, MISSING, OPERATIONS, SAMPLE_RATIOS

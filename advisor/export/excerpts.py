@@ -8,9 +8,9 @@ from itertools import chain, zip_longest
 import numpy as np
 
 from advisor.export.capture_tracks import KINDS, Described
-from advisor.metrics.loaded import Loaded
-from advisor.metrics.step_times import step_times
-from advisor.metrics.stepped import Stepped
+from advisor.metrics.budgeted.step_times import step_times
+from advisor.metrics.loaded.stage import Loaded
+from advisor.metrics.stepped.stage import Stepped
 from advisor.model.arrays import Array, distinct
 from advisor.model.facts import Interval
 from advisor.model.findings import Finding

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from msgspec import Struct, field
 
-from advisor.metrics import budget, host
-from advisor.metrics.budgeted import Budgeted
-from advisor.metrics.profiled import Profiled
-from advisor.metrics.stepped import Stepped
+from advisor.metrics.budgeted import budget
+from advisor.metrics.budgeted.stage import Budgeted
+from advisor.metrics.loaded import host
+from advisor.metrics.profiled.stage import Profiled
+from advisor.metrics.stepped.stage import Stepped
 from advisor.model.arrays import Array
 from advisor.model.facts import Interval
 from advisor.model.findings import Diagnosis

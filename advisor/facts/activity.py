@@ -11,15 +11,15 @@ from advisor.facts.damage import hidden_graph_ratio
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import dram_peak, gpu_of
-from advisor.metrics.activity import Activity
-from advisor.metrics.budgeted import Budgeted
+from advisor.metrics.budgeted.stage import Budgeted
 from advisor.metrics.intervals import Coverage
-from advisor.metrics.kernels import MATMUL
-from advisor.metrics.load import over
-from advisor.metrics.loaded import Loaded
-from advisor.metrics.profiled import Profiled
-from advisor.metrics.sampled import Samples, burst_levels, time_at_level, unrecorded_ratio
-from advisor.metrics.workload import UNKNOWN
+from advisor.metrics.loaded.kernels import MATMUL
+from advisor.metrics.loaded.stage import Loaded
+from advisor.metrics.loaded.workload import UNKNOWN
+from advisor.metrics.profiled.activity import Activity
+from advisor.metrics.profiled.sampled import Samples, burst_levels, time_at_level, unrecorded_ratio
+from advisor.metrics.profiled.stage import Profiled
+from advisor.metrics.stepped.load import over
 from advisor.model.arrays import Array, median_of
 from advisor.sources.schema import TABLES
 

@@ -12,19 +12,19 @@ from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import gpu_has, gpu_links, gpu_of
 from advisor.metrics import limits as metric_limits
-from advisor.metrics.budget import PARTS
-from advisor.metrics.budgeted import Budgeted
-from advisor.metrics.host import capture_ranges, flushes
+from advisor.metrics.budgeted.budget import PARTS
+from advisor.metrics.budgeted.stage import Budgeted
 from advisor.metrics.intervals import Coverage, Spans, subtract, union
-from advisor.metrics.kernels import composition
-from advisor.metrics.loaded import Loaded
-from advisor.metrics.operations import Kind
-from advisor.metrics.profiled import Profiled
-from advisor.metrics.recording import Recording
-from advisor.metrics.startup import KINDS
-from advisor.metrics.stepped import Stepped
-from advisor.metrics.window import warmup_steps
-from advisor.metrics.workload import NO_KERNELS, TRAINING, UNKNOWN, trace_method
+from advisor.metrics.loaded.host import capture_ranges, flushes
+from advisor.metrics.loaded.kernels import composition
+from advisor.metrics.loaded.operations import Kind
+from advisor.metrics.loaded.stage import Loaded
+from advisor.metrics.loaded.workload import NO_KERNELS, TRAINING, UNKNOWN, trace_method
+from advisor.metrics.profiled.stage import Profiled
+from advisor.metrics.stepped.recording import Recording
+from advisor.metrics.stepped.stage import Stepped
+from advisor.metrics.stepped.startup import KINDS
+from advisor.metrics.stepped.window import warmup_steps
 from advisor.model.arrays import median_of
 from advisor.model.numbers import percent
 from advisor.numerals import read_int

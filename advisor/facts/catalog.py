@@ -39,15 +39,15 @@ from advisor.facts.device import of_older_architecture
 from advisor.facts.needs import explain_missing
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.facts import facts_of
-from advisor.metrics.budgeted import Budgeted
+from advisor.metrics.budgeted.matmuls import Decoder, matmuls, recorded_weights
+from advisor.metrics.budgeted.stage import Budgeted
+from advisor.metrics.budgeted.step_times import step_times
+from advisor.metrics.budgeted.waited import calls_by
 from advisor.metrics.intervals import Coverage, Spans, union
-from advisor.metrics.kernels import MATMUL, Names, dense, distribution, extremes
-from advisor.metrics.loaded import Loaded
-from advisor.metrics.matmuls import Decoder, matmuls, recorded_weights
-from advisor.metrics.profiled import Profiled
-from advisor.metrics.step_times import step_times
-from advisor.metrics.stepped import Stepped
-from advisor.metrics.waited import calls_by
+from advisor.metrics.loaded.kernels import MATMUL, Names, dense, distribution, extremes
+from advisor.metrics.loaded.stage import Loaded
+from advisor.metrics.profiled.stage import Profiled
+from advisor.metrics.stepped.stage import Stepped
 from advisor.model.arrays import (
     Array,
     by_label,

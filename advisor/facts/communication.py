@@ -11,8 +11,7 @@ import numpy as np
 
 from advisor.facts import limits
 from advisor.facts.writer import FactWriter
-from advisor.metrics.budgeted import Budgeted
-from advisor.metrics.collectives import (
+from advisor.metrics.budgeted.collectives import (
     POINT_TO_POINT,
     Collectives,
     blocking,
@@ -24,10 +23,11 @@ from advisor.metrics.collectives import (
     rows_of_collectives,
     small,
 )
-from advisor.metrics.exchanges import find_exchanges
+from advisor.metrics.budgeted.exchanges import find_exchanges
+from advisor.metrics.budgeted.sharing import find_turns
+from advisor.metrics.budgeted.stage import Budgeted
 from advisor.metrics.intervals import Coverage, subtract, union
-from advisor.metrics.kernels import distribution
-from advisor.metrics.sharing import find_turns
+from advisor.metrics.loaded.kernels import distribution
 from advisor.model.arrays import Array, distinct, largest, rows_at
 from advisor.model.facts import Interval, Value
 from advisor.sources.schema import MISSING, NIC_WAITS

@@ -10,14 +10,14 @@ from advisor.facts import limits
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import gpu_of
-from advisor.metrics.budget import DeviceBudget
-from advisor.metrics.budgeted import Budgeted
-from advisor.metrics.callsites import small_uploads
+from advisor.metrics.budgeted.budget import DeviceBudget
+from advisor.metrics.budgeted.callsites import small_uploads
+from advisor.metrics.budgeted.stage import Budgeted
 from advisor.metrics.intervals import subtract, union
-from advisor.metrics.loaded import Loaded
-from advisor.metrics.operations import Kind
-from advisor.metrics.profiled import Profiled
-from advisor.metrics.recording import Recording
+from advisor.metrics.loaded.operations import Kind
+from advisor.metrics.loaded.stage import Loaded
+from advisor.metrics.profiled.stage import Profiled
+from advisor.metrics.stepped.recording import Recording
 from advisor.model.arrays import Array, among, begins_run, pairs, rows_at
 from advisor.model.facts import Interval, Row
 from advisor.sources.schema import (

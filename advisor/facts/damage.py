@@ -14,19 +14,19 @@ from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import capture_knowledge
 from advisor.knowledge.kernel_names import search
 from advisor.knowledge.shapes import Refusal
-from advisor.metrics.budgeted import Budgeted
-from advisor.metrics.damage import uneven_share
-from advisor.metrics.graph_nodes import uneven_nodes
-from advisor.metrics.integrity import find_invalid
+from advisor.metrics.budgeted.graph_nodes import uneven_nodes
+from advisor.metrics.budgeted.stage import Budgeted
 from advisor.metrics.intervals import EMPTY, joined, union
-from advisor.metrics.loaded import Loaded
-from advisor.metrics.operations import GOOD_RESULTS, Kind
-from advisor.metrics.profiled import Profiled
-from advisor.metrics.recording import Recording
-from advisor.metrics.startup import work_span
-from advisor.metrics.stepped import Stepped
-from advisor.metrics.window import OutsideWork, outside_work
-from advisor.metrics.workload import ran_on
+from advisor.metrics.loaded.integrity import find_invalid
+from advisor.metrics.loaded.losses import uneven_share
+from advisor.metrics.loaded.operations import GOOD_RESULTS, Kind
+from advisor.metrics.loaded.stage import Loaded
+from advisor.metrics.loaded.workload import ran_on
+from advisor.metrics.profiled.stage import Profiled
+from advisor.metrics.stepped.recording import Recording
+from advisor.metrics.stepped.stage import Stepped
+from advisor.metrics.stepped.startup import work_span
+from advisor.metrics.stepped.window import OutsideWork, outside_work
 from advisor.model.arrays import Array, among, distinct, where
 from advisor.model.facts import Value
 from advisor.model.numbers import session_time

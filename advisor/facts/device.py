@@ -12,10 +12,16 @@ from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
 from advisor.knowledge.kernel_names import function_name
-from advisor.metrics.budget import LAUNCHING, PARTS, DeviceBudget, empty_queue_share, replay_gaps
-from advisor.metrics.budgeted import Budgeted
+from advisor.metrics.budgeted.budget import LAUNCHING, PARTS, DeviceBudget, empty_queue_share, replay_gaps
+from advisor.metrics.budgeted.layers import is_layout_change
+from advisor.metrics.budgeted.matmuls import own_products
+from advisor.metrics.budgeted.passes import narrow_ns
+from advisor.metrics.budgeted.sharing import processes_wait_ns, slowed_beside
+from advisor.metrics.budgeted.stage import Budgeted
+from advisor.metrics.budgeted.step_times import pause_ns, step_times
+from advisor.metrics.budgeted.waited import calls_by
 from advisor.metrics.intervals import union_by
-from advisor.metrics.kernels import (
+from advisor.metrics.loaded.kernels import (
     ATTENTION,
     MATMUL,
     UNFUSED,
@@ -26,19 +32,13 @@ from advisor.metrics.kernels import (
     is_unknown,
     weight_bits,
 )
-from advisor.metrics.layers import is_layout_change
-from advisor.metrics.loaded import Loaded
-from advisor.metrics.matmuls import own_products
-from advisor.metrics.operations import Kind
-from advisor.metrics.passes import narrow_ns
-from advisor.metrics.preparation import preparing
-from advisor.metrics.profiled import Profiled
-from advisor.metrics.rates import slow_kernels
-from advisor.metrics.recording import Recording
-from advisor.metrics.sharing import processes_wait_ns, slowed_beside
-from advisor.metrics.step_times import pause_ns, step_times
-from advisor.metrics.stepped import Stepped, on_device
-from advisor.metrics.waited import calls_by
+from advisor.metrics.loaded.operations import Kind
+from advisor.metrics.loaded.stage import Loaded
+from advisor.metrics.profiled.preparation import preparing
+from advisor.metrics.profiled.rates import slow_kernels
+from advisor.metrics.profiled.stage import Profiled
+from advisor.metrics.stepped.recording import Recording
+from advisor.metrics.stepped.stage import Stepped, on_device
 from advisor.model.arrays import Array, lengths, median_of, nearest_rank, picked
 from advisor.model.facts import Interval
 from advisor.model.numbers import value_text

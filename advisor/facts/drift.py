@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from advisor.facts.writer import FactWriter
 from advisor.metrics import limits as metric_limits
-from advisor.metrics.pace import find_drift, find_slow_steps, slower_steps
-from advisor.metrics.profiled import Profiled
+from advisor.metrics.profiled.pace import find_drift, find_slow_steps, slower_steps
+from advisor.metrics.profiled.stage import Profiled
 from advisor.model.numbers import percent
 
 

@@ -11,11 +11,21 @@ from advisor.facts import limits
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.metrics import limits as metric_limits
-from advisor.metrics.budget import DeviceBudget
-from advisor.metrics.budgeted import Budgeted
-from advisor.metrics.callsites import small_uploads
-from advisor.metrics.enclosed import enclosed
-from advisor.metrics.idle_threads import (
+from advisor.metrics.budgeted.budget import DeviceBudget
+from advisor.metrics.budgeted.callsites import small_uploads
+from advisor.metrics.budgeted.other_calls import graph_builds
+from advisor.metrics.budgeted.stage import Budgeted
+from advisor.metrics.budgeted.step_times import (
+    held_by_prompts,
+    longest_gap_of,
+    once_ratio,
+    pause_ns,
+    slow_steps,
+    slower_part,
+)
+from advisor.metrics.budgeted.waited import calls_by, exchanges, issuers, loop_thread, ticked
+from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, positions, subtract, union
+from advisor.metrics.loaded.idle_threads import (
     EVENT_CALLS,
     SLEEP_CALLS,
     gap_name,
@@ -25,21 +35,11 @@ from advisor.metrics.idle_threads import (
     other_gap_name,
     polled,
 )
-from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, positions, subtract, union
-from advisor.metrics.loaded import Loaded
-from advisor.metrics.operations import Kind, calls_named
-from advisor.metrics.other_calls import graph_builds
-from advisor.metrics.profiled import Profiled
-from advisor.metrics.step_times import (
-    held_by_prompts,
-    longest_gap_of,
-    once_ratio,
-    pause_ns,
-    slow_steps,
-    slower_part,
-)
-from advisor.metrics.stepped import Stepped
-from advisor.metrics.waited import calls_by, exchanges, issuers, loop_thread, ticked
+from advisor.metrics.loaded.operations import Kind, calls_named
+from advisor.metrics.loaded.stage import Loaded
+from advisor.metrics.profiled.stage import Profiled
+from advisor.metrics.stepped.enclosed import enclosed
+from advisor.metrics.stepped.stage import Stepped
 from advisor.model.arrays import Array, distinct, median_of, merged, nearest_rank
 from advisor.model.facts import Scope, Value
 from advisor.model.parts import PARTS

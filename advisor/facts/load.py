@@ -13,8 +13,8 @@ from advisor.facts.activity import stretches
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.layer_counts import least_layers
-from advisor.metrics import load as loads
-from advisor.metrics.loaded import Loaded
+from advisor.metrics.loaded.stage import Loaded
+from advisor.metrics.stepped import load as loads
 from advisor.sources.schema import LOAD_BOTH
 
 #: Facts that a log or a scrape says as such.

@@ -11,15 +11,15 @@ from advisor.facts import limits
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.engine_signs import engines
-from advisor.metrics.budgeted import Budgeted
+from advisor.metrics.budgeted.stage import Budgeted
+from advisor.metrics.budgeted.waited import calls_by, issuers
 from advisor.metrics.intervals import intersect, union
-from advisor.metrics.loaded import Loaded
-from advisor.metrics.origins import find_origins
-from advisor.metrics.profiled import Profiled
-from advisor.metrics.recording import Recording
-from advisor.metrics.stepped import Stepped
-from advisor.metrics.waited import calls_by, issuers
-from advisor.metrics.workload import NO_KERNELS, UNKNOWN
+from advisor.metrics.loaded.stage import Loaded
+from advisor.metrics.loaded.workload import NO_KERNELS, UNKNOWN
+from advisor.metrics.profiled.stage import Profiled
+from advisor.metrics.stepped.origins import find_origins
+from advisor.metrics.stepped.recording import Recording
+from advisor.metrics.stepped.stage import Stepped
 from advisor.model.arrays import Array, among, median_of, pairs, rows_at
 from advisor.model.facts import Interval
 from advisor.sources.schema import (

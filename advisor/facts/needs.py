@@ -19,11 +19,11 @@ from advisor.model.facts import FactBase, Scope
 from advisor.sources.schema import MISSING, TABLES
 
 if TYPE_CHECKING:
-    from advisor.metrics.budgeted import Budgeted
-    from advisor.metrics.loaded import Loaded
-    from advisor.metrics.profiled import Profiled
-    from advisor.metrics.recording import Recording
-    from advisor.metrics.stepped import Stepped
+    from advisor.metrics.budgeted.stage import Budgeted
+    from advisor.metrics.loaded.stage import Loaded
+    from advisor.metrics.profiled.stage import Profiled
+    from advisor.metrics.stepped.recording import Recording
+    from advisor.metrics.stepped.stage import Stepped
 
 CUDA = "--trace=cuda,nvtx"
 GIL = "--trace=cuda,nvtx,python-gil"

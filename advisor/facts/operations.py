@@ -15,17 +15,25 @@ from advisor.facts.device import of_older_architecture
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily, kernel_families
 from advisor.metrics import limits as metric_limits
-from advisor.metrics.budgeted import Budgeted
-from advisor.metrics.experts import loose_experts
-from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, composition, dense, distribution, shorten
-from advisor.metrics.layers import PARTS, in_norms
-from advisor.metrics.like import alone_ratio, like_calls, two_modes
-from advisor.metrics.loaded import Loaded
-from advisor.metrics.pace import trend_ratio
-from advisor.metrics.passes import DeviceKernels
-from advisor.metrics.profiled import Profiled
-from advisor.metrics.step_times import step_times
-from advisor.metrics.stepped import Stepped
+from advisor.metrics.budgeted.experts import loose_experts
+from advisor.metrics.budgeted.layers import PARTS, in_norms
+from advisor.metrics.budgeted.like import alone_ratio, like_calls, two_modes
+from advisor.metrics.budgeted.passes import DeviceKernels
+from advisor.metrics.budgeted.stage import Budgeted
+from advisor.metrics.budgeted.step_times import step_times
+from advisor.metrics.loaded.kernels import (
+    ATTENTION,
+    MATMUL,
+    UNFUSED,
+    composition,
+    dense,
+    distribution,
+    shorten,
+)
+from advisor.metrics.loaded.stage import Loaded
+from advisor.metrics.profiled.pace import trend_ratio
+from advisor.metrics.profiled.stage import Profiled
+from advisor.metrics.stepped.stage import Stepped
 from advisor.model.arrays import Array, among, by_number, distinct, marked, median_of, percentiles, rows_at
 from advisor.model.facts import Scope
 from advisor.model.numbers import percent

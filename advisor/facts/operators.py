@@ -6,8 +6,8 @@ from typing import Any
 
 from advisor.facts import limits
 from advisor.facts.writer import FactWriter
-from advisor.metrics.profiled import Profiled
-from advisor.metrics.rates import OperatorRate, OperatorRates, slow_kernels
+from advisor.metrics.profiled.rates import OperatorRate, OperatorRates, slow_kernels
+from advisor.metrics.profiled.stage import Profiled
 
 _ROWS = 12
 

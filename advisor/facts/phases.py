@@ -19,15 +19,11 @@ from advisor.facts.device import at_dram_limit, is_skinny
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
-from advisor.metrics.besides import other_work
-from advisor.metrics.budget import BUSY_COLUMNS, IDLE_PARTS, LAUNCHING, PARTS
-from advisor.metrics.budgeted import Budgeted
-from advisor.metrics.experts import adapter_kernels, is_adapter
-from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_combining, is_dequantising, is_unknown
-from advisor.metrics.layers import concatenations, full_splits
-from advisor.metrics.loaded import Loaded
-from advisor.metrics.matmuls import REDUCTION, Decoder
-from advisor.metrics.passes import (
+from advisor.metrics.budgeted.budget import BUSY_COLUMNS, IDLE_PARTS, LAUNCHING, PARTS
+from advisor.metrics.budgeted.experts import adapter_kernels, is_adapter
+from advisor.metrics.budgeted.layers import concatenations, full_splits
+from advisor.metrics.budgeted.matmuls import REDUCTION, Decoder
+from advisor.metrics.budgeted.passes import (
     cache_reorders,
     embedding_lookups,
     narrowed_weights,
@@ -37,9 +33,20 @@ from advisor.metrics.passes import (
     widened_caches,
     widened_weights,
 )
-from advisor.metrics.profiled import Profiled
-from advisor.metrics.step_times import held_by_prompts, step_times
-from advisor.metrics.stepped import Stepped
+from advisor.metrics.budgeted.stage import Budgeted
+from advisor.metrics.budgeted.step_times import held_by_prompts, step_times
+from advisor.metrics.loaded.kernels import (
+    ATTENTION,
+    MATMUL,
+    UNFUSED,
+    is_combining,
+    is_dequantising,
+    is_unknown,
+)
+from advisor.metrics.loaded.stage import Loaded
+from advisor.metrics.profiled.stage import Profiled
+from advisor.metrics.stepped.besides import other_work
+from advisor.metrics.stepped.stage import Stepped
 from advisor.model.arrays import Array, by_label, distinct, marked, median_of, nearest_rank
 from advisor.model.facts import Scope
 

@@ -15,8 +15,8 @@ from advisor.facts import limits
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import step_patterns
-from advisor.metrics.kernels import Sums, steps_of, sums_of
-from advisor.metrics.loaded import Loaded
+from advisor.metrics.loaded.kernels import Sums, steps_of, sums_of
+from advisor.metrics.loaded.stage import Loaded
 from advisor.model.arrays import Array, rows_at
 from advisor.model.facts import Value
 from advisor.model.numbers import percent, value_text

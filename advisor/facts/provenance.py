@@ -14,14 +14,14 @@ from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import dram_peak, gpu_of, l2_bytes
 from advisor.knowledge.shapes import Precision
-from advisor.metrics.budgeted import Budgeted
-from advisor.metrics.callsites import GROUPS, CallSiteFinder, CallSites
-from advisor.metrics.kernels import UNFUSED, heaviest
-from advisor.metrics.loaded import Loaded
-from advisor.metrics.matmuls import Matmuls, Shape, Sized, attentions
-from advisor.metrics.origins import Origins, module_tree
-from advisor.metrics.profiled import Profiled
-from advisor.metrics.stepped import Stepped
+from advisor.metrics.budgeted.callsites import GROUPS, CallSiteFinder, CallSites
+from advisor.metrics.budgeted.matmuls import Matmuls, Shape, Sized, attentions
+from advisor.metrics.budgeted.stage import Budgeted
+from advisor.metrics.loaded.kernels import UNFUSED, heaviest
+from advisor.metrics.loaded.stage import Loaded
+from advisor.metrics.profiled.stage import Profiled
+from advisor.metrics.stepped.origins import Origins, module_tree
+from advisor.metrics.stepped.stage import Stepped
 from advisor.model.arrays import Array, percentiles
 from advisor.model.capture import Capture
 from advisor.model.numbers import percent

@@ -13,14 +13,14 @@ from advisor.facts.writer import FactWriter
 from advisor.knowledge.engine_signs import engines
 from advisor.knowledge.files import StepName, step_patterns
 from advisor.knowledge.gpus import gpu_of
-from advisor.metrics.budgeted import Budgeted
-from advisor.metrics.enclosed import enclosed
-from advisor.metrics.idle_threads import gap_name
+from advisor.metrics.budgeted.stage import Budgeted
+from advisor.metrics.budgeted.step_times import decode_batch, step_sizes, step_times
+from advisor.metrics.budgeted.waited import kv_transfers
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect
-from advisor.metrics.kernels import launch_shape
-from advisor.metrics.step_times import decode_batch, step_sizes, step_times
-from advisor.metrics.stepped import Stepped
-from advisor.metrics.waited import kv_transfers
+from advisor.metrics.loaded.idle_threads import gap_name
+from advisor.metrics.loaded.kernels import launch_shape
+from advisor.metrics.stepped.enclosed import enclosed
+from advisor.metrics.stepped.stage import Stepped
 from advisor.model.arrays import median_of
 from advisor.model.numbers import first_few
 from advisor.numerals import read_int

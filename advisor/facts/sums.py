@@ -19,7 +19,7 @@ from advisor.facts.needs import predicate
 from advisor.facts.phases import BY_NAME
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
-from advisor.metrics.kernels import (
+from advisor.metrics.loaded.kernels import (
     ATTENTION,
     MATMUL,
     UNFUSED,
@@ -32,7 +32,7 @@ from advisor.metrics.kernels import (
     weight_bits,
     weighted_median,
 )
-from advisor.metrics.loaded import Loaded
+from advisor.metrics.loaded.stage import Loaded
 from advisor.model.arrays import Array, among, by_label, rows_at
 from advisor.model.facts import Scope
 from advisor.model.numbers import percent, value_text

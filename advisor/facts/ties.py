@@ -6,11 +6,20 @@ import numpy as np
 
 from advisor.facts import limits
 from advisor.facts.writer import FactWriter
-from advisor.metrics.budget import DeviceBudget
-from advisor.metrics.budgeted import Budgeted
-from advisor.metrics.enclosed import step_texts
-from advisor.metrics.stepped import Stepped
-from advisor.metrics.ties import HELD_COPY, NONE, RESULT, UPLOAD, Ties, find_ties, held_copies, typical_copy
+from advisor.metrics.budgeted.budget import DeviceBudget
+from advisor.metrics.budgeted.stage import Budgeted
+from advisor.metrics.budgeted.ties import (
+    HELD_COPY,
+    NONE,
+    RESULT,
+    UPLOAD,
+    Ties,
+    find_ties,
+    held_copies,
+    typical_copy,
+)
+from advisor.metrics.stepped.enclosed import step_texts
+from advisor.metrics.stepped.stage import Stepped
 from advisor.model.arrays import Array, median_of
 from advisor.model.numbers import value_text
 from advisor.sources.schema import MISSING, base_name

@@ -12,18 +12,10 @@ import numpy as np
 from advisor.facts import limits
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
-from advisor.metrics.budget import DeviceBudget
-from advisor.metrics.budgeted import Budgeted
-from advisor.metrics.enclosed import enclosed, range_around
-from advisor.metrics.host import held_by_others, off_cpu
-from advisor.metrics.idle_threads import gap_name, os_time, other_gap_name
-from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, joined, subtract, union
-from advisor.metrics.kernels import heaviest
-from advisor.metrics.loaded import Loaded
-from advisor.metrics.operations import Kind, calls_named, combinations, of_copies
-from advisor.metrics.other_calls import costly_calls
-from advisor.metrics.stepped import Stepped
-from advisor.metrics.waited import (
+from advisor.metrics.budgeted.budget import DeviceBudget
+from advisor.metrics.budgeted.other_calls import costly_calls
+from advisor.metrics.budgeted.stage import Budgeted
+from advisor.metrics.budgeted.waited import (
     CONTEXT,
     EVENT,
     STREAM,
@@ -33,6 +25,14 @@ from advisor.metrics.waited import (
     loop_thread,
     recorded_waits,
 )
+from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, joined, subtract, union
+from advisor.metrics.loaded.host import held_by_others, off_cpu
+from advisor.metrics.loaded.idle_threads import gap_name, os_time, other_gap_name
+from advisor.metrics.loaded.kernels import heaviest
+from advisor.metrics.loaded.operations import Kind, calls_named, combinations, of_copies
+from advisor.metrics.loaded.stage import Loaded
+from advisor.metrics.stepped.enclosed import enclosed, range_around
+from advisor.metrics.stepped.stage import Stepped
 from advisor.model.arrays import Array, bounds_of, median_of, pairs, percentiles
 from advisor.model.numbers import session_time
 from advisor.sources.schema import DTOH, MISSING, Call, base_name

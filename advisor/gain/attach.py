@@ -17,8 +17,8 @@ from advisor.gain.fixes import NUMBERS, settled
 from advisor.gain.profiler import has_launches, has_nodes
 from advisor.gain.replay_ops import NoEstimate
 from advisor.gain.whatifs import Fix, catalogue, make_fix, no_estimate
-from advisor.metrics.profiled import Profiled
-from advisor.metrics.sharing import threads_elsewhere
+from advisor.metrics.budgeted.sharing import threads_elsewhere
+from advisor.metrics.profiled.stage import Profiled
 from advisor.model.arrays import Array, distinct
 from advisor.model.facts import Scope
 from advisor.model.findings import Finding

@@ -38,10 +38,10 @@ from advisor.gain.replay_ops import NoEstimate, Work
 from advisor.gain.resources import Resources
 from advisor.gain.spread import around, error_of_mean, error_of_ratio, ratio_noise
 from advisor.gain.whatifs import Fix, catalogue, constant
-from advisor.metrics.operations import Kind
-from advisor.metrics.profiled import Profiled
-from advisor.metrics.step_times import step_times
-from advisor.metrics.workload import trace_method
+from advisor.metrics.budgeted.step_times import step_times
+from advisor.metrics.loaded.operations import Kind
+from advisor.metrics.loaded.workload import trace_method
+from advisor.metrics.profiled.stage import Profiled
 from advisor.model.arrays import Array
 from advisor.model.findings import Span
 from advisor.model.gain import HOLDS_MUCH, may_be_half, share_saved

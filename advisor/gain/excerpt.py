@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from advisor.gain import limits
 from advisor.gain.sampling import Kinds, in_proportion, size_class
-from advisor.metrics.budgeted import Budgeted
+from advisor.metrics.budgeted.passes import DeviceKernels
+from advisor.metrics.budgeted.stage import Budgeted
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, joined
-from advisor.metrics.operations import of_copies
-from advisor.metrics.passes import DeviceKernels
-from advisor.metrics.profiled import Profiled
-from advisor.metrics.recording import Recording
-from advisor.metrics.stepped import Stepped
+from advisor.metrics.loaded.operations import of_copies
+from advisor.metrics.profiled.stage import Profiled
+from advisor.metrics.stepped.recording import Recording
+from advisor.metrics.stepped.stage import Stepped
 from advisor.metrics.steps.model import Steps
 from advisor.model.arrays import Array, among, median_of
 from advisor.model.gain import Timed

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.metrics import limits
-from advisor.metrics.budgeted import Budgeted
+from advisor.metrics.budgeted.stage import Budgeted
 from advisor.metrics.intervals import Coverage, union
-from advisor.metrics.stepped import Stepped
+from advisor.metrics.stepped.stage import Stepped
 from advisor.model.arrays import Array, distinct
 
 

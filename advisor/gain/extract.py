@@ -33,13 +33,13 @@ from advisor.gain.slack import unrecorded_waits, with_waits
 from advisor.gain.streams import before_each, dense_streams, in_line, usual_delays
 from advisor.gain.whatifs import constant
 from advisor.metrics import limits as metric_limits
-from advisor.metrics.budgeted import Budgeted
+from advisor.metrics.budgeted.sharing import threads_elsewhere
+from advisor.metrics.budgeted.stage import Budgeted
 from advisor.metrics.intervals import Coverage, Spans, joined
-from advisor.metrics.loaded import Loaded
-from advisor.metrics.operations import Kind, Operations
-from advisor.metrics.recording import Recording
-from advisor.metrics.sharing import threads_elsewhere
-from advisor.metrics.stepped import Stepped
+from advisor.metrics.loaded.operations import Kind, Operations
+from advisor.metrics.loaded.stage import Loaded
+from advisor.metrics.stepped.recording import Recording
+from advisor.metrics.stepped.stage import Stepped
 from advisor.model.arrays import Array, among, distinct, marked
 from advisor.sources.schema import Call
 

@@ -23,10 +23,10 @@ from advisor.gain.replay_ops import NoEstimate, Work, require
 from advisor.gain.whatifs import Fix, catalogue, constant
 from advisor.knowledge.gpus import gpu_has
 from advisor.metrics import limits as metric_limits
-from advisor.metrics.experts import Routing, loose_experts
-from advisor.metrics.load import logged_requests
-from advisor.metrics.operations import Kind
-from advisor.metrics.step_times import decode_batch
+from advisor.metrics.budgeted.experts import Routing, loose_experts
+from advisor.metrics.budgeted.step_times import decode_batch
+from advisor.metrics.loaded.operations import Kind
+from advisor.metrics.stepped.load import logged_requests
 from advisor.model.arrays import Array, among, distinct, percentiles
 from advisor.model.gain import HOLDS_MUCH
 from advisor.model.numbers import percent

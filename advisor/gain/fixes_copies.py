@@ -14,9 +14,9 @@ from advisor.gain.replay_ops import NoEstimate, Work, require
 from advisor.gain.resources import time_alone
 from advisor.gain.whatifs import Fix, constant
 from advisor.metrics import limits as metric_limits
-from advisor.metrics.callsites import small_runs
-from advisor.metrics.kernels import dense
-from advisor.metrics.operations import Kind
+from advisor.metrics.budgeted.callsites import small_runs
+from advisor.metrics.loaded.kernels import dense
+from advisor.metrics.loaded.operations import Kind
 from advisor.model.arrays import Array, among, begins_run, distinct, marked, median_of, without
 from advisor.sources.schema import DTOH, HTOD, MISSING, PTOP, Call
 

@@ -18,11 +18,9 @@ from advisor.gain.replay_ops import NoEstimate, Work, require
 from advisor.gain.resources import time_alone
 from advisor.gain.whatifs import Fix, constant
 from advisor.knowledge.shapes import Precision
-from advisor.metrics.collectives import collectives_in_line, collectives_in_rows, small_collectives
-from advisor.metrics.kernels import ATTENTION, UNFUSED, is_combining, is_simt_fp32, is_tf32
-from advisor.metrics.layers import is_layout_change
-from advisor.metrics.operations import Kind
-from advisor.metrics.passes import (
+from advisor.metrics.budgeted.collectives import collectives_in_line, collectives_in_rows, small_collectives
+from advisor.metrics.budgeted.layers import is_layout_change
+from advisor.metrics.budgeted.passes import (
     cache_reorders,
     embedding_lookups,
     narrowed_weights,
@@ -30,8 +28,10 @@ from advisor.metrics.passes import (
     sampling_kernels,
     sampling_sorts,
 )
-from advisor.metrics.rates import slow_kernels
-from advisor.metrics.workload import TRAINING
+from advisor.metrics.loaded.kernels import ATTENTION, UNFUSED, is_combining, is_simt_fp32, is_tf32
+from advisor.metrics.loaded.operations import Kind
+from advisor.metrics.loaded.workload import TRAINING
+from advisor.metrics.profiled.rates import slow_kernels
 from advisor.model.arrays import Array, marked, median_of
 from advisor.sources.schema import Call
 

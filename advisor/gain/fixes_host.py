@@ -11,10 +11,10 @@ from advisor.gain.inputs import NEVER, NONE, Inputs
 from advisor.gain.profiler import Scenario
 from advisor.gain.replay_ops import NoEstimate, Work, require
 from advisor.gain.whatifs import Fix, constant
+from advisor.metrics.budgeted.other_calls import costly_calls, graph_builds
+from advisor.metrics.budgeted.waited import kv_transfers, os_spans
 from advisor.metrics.intervals import Coverage, Spans, union
-from advisor.metrics.operations import Kind
-from advisor.metrics.other_calls import costly_calls, graph_builds
-from advisor.metrics.waited import kv_transfers, os_spans
+from advisor.metrics.loaded.operations import Kind
 from advisor.model.arrays import Array, among, distinct, marked, median_of
 from advisor.sources.schema import DTOH, Call
 

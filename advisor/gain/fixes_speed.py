@@ -10,11 +10,11 @@ from advisor.gain.inputs import NONE, Inputs
 from advisor.gain.profiler import Scenario
 from advisor.gain.replay_ops import NoEstimate, Work
 from advisor.gain.whatifs import Fix
-from advisor.metrics.budgeted import Budgeted
-from advisor.metrics.kernels import call_key, dense
-from advisor.metrics.operations import Kind
-from advisor.metrics.pace import fastest, find_drift, slower_steps
-from advisor.metrics.profiled import Profiled
+from advisor.metrics.budgeted.stage import Budgeted
+from advisor.metrics.loaded.kernels import call_key, dense
+from advisor.metrics.loaded.operations import Kind
+from advisor.metrics.profiled.pace import fastest, find_drift, slower_steps
+from advisor.metrics.profiled.stage import Profiled
 from advisor.model.arrays import Array, distinct, marked
 
 

@@ -11,7 +11,7 @@ from advisor.gain.profiler import Scenario
 from advisor.gain.replay_ops import NoEstimate, Work
 from advisor.gain.whatifs import Fix
 from advisor.metrics import limits as metric_limits
-from advisor.metrics.collectives import bytes_of_collectives
+from advisor.metrics.budgeted.collectives import bytes_of_collectives
 from advisor.model.arrays import Array, distinct
 
 

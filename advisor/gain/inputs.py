@@ -17,8 +17,8 @@ from advisor.gain import limits
 from advisor.gain.whatifs import constant
 from advisor.metrics import limits as metric_limits
 from advisor.metrics.intervals import Coverage
-from advisor.metrics.loaded import Loaded
-from advisor.metrics.operations import Operations, Rows
+from advisor.metrics.loaded.operations import Operations, Rows
+from advisor.metrics.loaded.stage import Loaded
 from advisor.model.arrays import Array, among, distinct, median_of, merged
 from advisor.sources.schema import Call
 

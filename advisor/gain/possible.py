@@ -8,13 +8,13 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.gain import limits
-from advisor.metrics.budget import PARTS
-from advisor.metrics.budgeted import Budgeted
+from advisor.metrics.budgeted.budget import PARTS
+from advisor.metrics.budgeted.sharing import threads_elsewhere
+from advisor.metrics.budgeted.stage import Budgeted
 from advisor.metrics.intervals import Coverage, union, union_by
-from advisor.metrics.loaded import Loaded
-from advisor.metrics.operations import Kind
-from advisor.metrics.sharing import threads_elsewhere
-from advisor.metrics.stepped import Stepped
+from advisor.metrics.loaded.operations import Kind
+from advisor.metrics.loaded.stage import Loaded
+from advisor.metrics.stepped.stage import Stepped
 from advisor.model.arrays import Array, distinct
 
 

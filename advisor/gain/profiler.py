@@ -31,10 +31,10 @@ from advisor.gain import limits
 from advisor.gain.inputs import Inputs
 from advisor.gain.whatifs import constant
 from advisor.metrics import limits as metric_limits
-from advisor.metrics.kernels import dense
-from advisor.metrics.loaded import Loaded
-from advisor.metrics.operations import Kind
-from advisor.metrics.recording import Recording
+from advisor.metrics.loaded.kernels import dense
+from advisor.metrics.loaded.operations import Kind
+from advisor.metrics.loaded.stage import Loaded
+from advisor.metrics.stepped.recording import Recording
 from advisor.model.arrays import Array, among, marked, median_of
 from advisor.sources.schema import Call
 

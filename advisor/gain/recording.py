@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.gain.whatifs import constant
 from advisor.metrics.intervals import Spans, union
-from advisor.metrics.loaded import Loaded
+from advisor.metrics.loaded.stage import Loaded
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import OPERATIONS
 

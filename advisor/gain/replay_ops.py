@@ -18,16 +18,16 @@ from advisor.knowledge.files import KernelFamily
 from advisor.knowledge.gpus import GpuSpec, dram_peak, gpu_of
 from advisor.knowledge.shapes import Precision
 from advisor.metrics import limits as metric_limits
-from advisor.metrics.activity import Activity
-from advisor.metrics.collectives import kind_of
-from advisor.metrics.experts import Routing, adapter_kernels, routing
+from advisor.metrics.budgeted.collectives import kind_of
+from advisor.metrics.budgeted.experts import Routing, adapter_kernels, routing
+from advisor.metrics.budgeted.layers import concatenations
+from advisor.metrics.budgeted.passes import Pieces, attention_pieces, widened_caches, widened_weights
+from advisor.metrics.budgeted.waited import host_between_copies
 from advisor.metrics.intervals import Coverage
-from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_dequantising, weight_bits
-from advisor.metrics.layers import concatenations
-from advisor.metrics.operations import Kind
-from advisor.metrics.passes import Pieces, attention_pieces, widened_caches, widened_weights
-from advisor.metrics.profiled import Profiled
-from advisor.metrics.waited import host_between_copies
+from advisor.metrics.loaded.kernels import ATTENTION, MATMUL, UNFUSED, is_dequantising, weight_bits
+from advisor.metrics.loaded.operations import Kind
+from advisor.metrics.profiled.activity import Activity
+from advisor.metrics.profiled.stage import Profiled
 from advisor.model.arrays import Array, among, distinct, median_of
 from advisor.sources.schema import DTOH, HTOD, PAGEABLE, PINNED
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from advisor.gain import limits
 from advisor.gain.inputs import NONE, Calls, CallTimes, Ops, Waits
 from advisor.metrics import limits as metric_limits
-from advisor.metrics.operations import Operations
+from advisor.metrics.loaded.operations import Operations
 from advisor.model.arrays import Array, distinct
 
 

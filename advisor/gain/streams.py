@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from advisor.gain import limits
 from advisor.gain.inputs import NONE
 from advisor.gain.whatifs import constant
-from advisor.metrics.loaded import Loaded
-from advisor.metrics.operations import Operations
+from advisor.metrics.loaded.operations import Operations
+from advisor.metrics.loaded.stage import Loaded
 from advisor.model.arrays import Array, begins_run, distinct, median_of
 from advisor.sources.schema import MISSING
 

@@ -27,10 +27,10 @@ from advisor.gain.attach import Gains
 from advisor.knowledge.checked import newer_engine
 from advisor.knowledge.engine_signs import ServingEngine
 from advisor.knowledge.files import with_sources
-from advisor.metrics.load import logged_step_ns
-from advisor.metrics.profiled import Profiled, measure
-from advisor.metrics.selection import Selection, parse_time
-from advisor.metrics.step_times import step_times
+from advisor.metrics.budgeted.step_times import step_times
+from advisor.metrics.loaded.selection import Selection, parse_time
+from advisor.metrics.profiled.stage import Profiled, measure
+from advisor.metrics.stepped.load import logged_step_ns
 from advisor.model.facts import FactBase, Scope, Subject, documented
 from advisor.model.findings import Diagnosis, Finding, Timeline, Tool
 from advisor.model.options import Options as Options

@@ -23,16 +23,16 @@ from advisor.knowledge.engine_signs import (
     options_for,
 )
 from advisor.knowledge.files import titled
-from advisor.metrics.budget import PARTS
-from advisor.metrics.budgeted import Budgeted
+from advisor.metrics.budgeted.budget import PARTS
+from advisor.metrics.budgeted.stage import Budgeted
+from advisor.metrics.budgeted.step_times import step_times
 from advisor.metrics.intervals import Coverage, Spans, union
-from advisor.metrics.kernels import composition, kernel_rows
-from advisor.metrics.loaded import Loaded
-from advisor.metrics.operations import Kind
-from advisor.metrics.profiled import Profiled
-from advisor.metrics.step_times import step_times
-from advisor.metrics.stepped import Stepped
-from advisor.metrics.workload import NO_KERNELS, UNKNOWN
+from advisor.metrics.loaded.kernels import composition, kernel_rows
+from advisor.metrics.loaded.operations import Kind
+from advisor.metrics.loaded.stage import Loaded
+from advisor.metrics.loaded.workload import NO_KERNELS, UNKNOWN
+from advisor.metrics.profiled.stage import Profiled
+from advisor.metrics.stepped.stage import Stepped
 from advisor.model import findings as m
 from advisor.model.arrays import median_of, nearest_rank, rounded
 from advisor.model.capture import LOAD, SUMS, InputDevice, Recorder

@@ -31,8 +31,8 @@ from advisor.gain.attach import ONE_RANK, combine, may_wait, replayer_of
 from advisor.gain.excerpt import NoReplay, recorded_times
 from advisor.gain.replay_ops import NoEstimate
 from advisor.gain.whatifs import SEE_LISTS, Fix, catalogue, make_fix, split_fix
-from advisor.metrics.load import logged_step_ns
-from advisor.metrics.profiled import Profiled
+from advisor.metrics.profiled.stage import Profiled
+from advisor.metrics.stepped.load import logged_step_ns
 from advisor.model import explanation as m
 from advisor.model.facts import ASKED_BY, Fact, Scope
 from advisor.model.findings import Finding, Gain, Input, Tool, named

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.errors import InputError
-from advisor.metrics.matmuls import Decoder
+from advisor.metrics.budgeted.matmuls import Decoder
 from advisor.numerals import read_float
 from advisor.reading import parse_json, read_text
 

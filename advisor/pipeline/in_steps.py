@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from advisor.facts import limits
-from advisor.metrics.budget import BUSY_PARTS, PARTS, DeviceBudget
-from advisor.metrics.budgeted import Budgeted
-from advisor.metrics.enclosed import step_texts
-from advisor.metrics.stepped import Stepped
+from advisor.metrics.budgeted.budget import BUSY_PARTS, PARTS, DeviceBudget
+from advisor.metrics.budgeted.stage import Budgeted
+from advisor.metrics.stepped.enclosed import step_texts
+from advisor.metrics.stepped.stage import Stepped
 from advisor.model.arrays import Array
 from advisor.model.findings import Finding
 from advisor.model.numbers import percent

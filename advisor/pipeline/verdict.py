@@ -13,9 +13,9 @@ from advisor.engine.severity import saved_of
 from advisor.facts.capture import samples_alone
 from advisor.facts.load import is_load_alone
 from advisor.knowledge.gpus import dram_peak
-from advisor.metrics.budgeted import Budgeted
-from advisor.metrics.kernels import composition
-from advisor.metrics.profiled import Profiled
+from advisor.metrics.budgeted.stage import Budgeted
+from advisor.metrics.loaded.kernels import composition
+from advisor.metrics.profiled.stage import Profiled
 from advisor.model.facts import FactBase, Scope
 from advisor.model.findings import NO_WORK, Finding, NotEvaluated
 from advisor.model.gain import HOLDS_MUCH, WORTH, Choice, Combined, Gain, Headline, Joint, ToDo, whole

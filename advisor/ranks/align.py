@@ -14,9 +14,9 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from advisor.metrics.collectives import Collectives
+from advisor.metrics.budgeted.collectives import Collectives
 from advisor.metrics.intervals import EMPTY, Spans
-from advisor.metrics.pace import KernelPace
+from advisor.metrics.profiled.pace import KernelPace
 from advisor.model.arrays import Array, distinct, median_of
 from advisor.ranks.pattern import LEVELS_NS, MIN_PATTERN, SIGMA, best_shift, centre, evidence, spacing
 from advisor.sources.schema import MISSING

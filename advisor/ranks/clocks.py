@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from advisor.metrics.collectives import POINT_TO_POINT
+from advisor.metrics.budgeted.collectives import POINT_TO_POINT
 from advisor.model.arrays import Array
 from advisor.ranks.align import RankRows
 from advisor.ranks.match import of_kinds

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from advisor.metrics.collectives import EXPERTS, KERNELS
-from advisor.metrics.kernels import dense
+from advisor.metrics.budgeted.collectives import EXPERTS, KERNELS
+from advisor.metrics.loaded.kernels import dense
 from advisor.model.arrays import Array
 from advisor.ranks.align import UNKNOWN, RankRows
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from advisor.facts.communication import Calls, transfer_facts
 from advisor.facts.writer import FactWriter
-from advisor.metrics.collectives import EXPERTS, KERNELS, QUEUED, small
+from advisor.metrics.budgeted.collectives import EXPERTS, KERNELS, QUEUED, small
 from advisor.model.arrays import Array
 from advisor.model.facts import Cell, Interval, Scope, Table, Value
 from advisor.model.findings import Budget

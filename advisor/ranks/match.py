@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 import numpy as np
 from msgspec import Struct
 
-from advisor.metrics.collectives import RECEIVE, SEND
+from advisor.metrics.budgeted.collectives import RECEIVE, SEND
 from advisor.model.arrays import Array, distinct
 from advisor.ranks.align import UNKNOWN, Clock, RankRows, belongs, keys_of, kinds_of, nearest_pairs
 

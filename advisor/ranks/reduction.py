@@ -15,12 +15,12 @@ from msgspec.structs import asdict, replace
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.communication import CrossRank
 from advisor.facts.writer import FactWriter
-from advisor.metrics.budgeted import Budgeted
-from advisor.metrics.collectives import LEADS, Collectives, device_collectives, leads
+from advisor.metrics.budgeted.collectives import LEADS, Collectives, device_collectives, leads
+from advisor.metrics.budgeted.stage import Budgeted
 from advisor.metrics.intervals import EMPTY
-from advisor.metrics.kernels import heaviest
-from advisor.metrics.pace import kernel_paces
-from advisor.metrics.profiled import Profiled
+from advisor.metrics.loaded.kernels import heaviest
+from advisor.metrics.profiled.pace import kernel_paces
+from advisor.metrics.profiled.stage import Profiled
 from advisor.model.capture import Recorder
 from advisor.model.facts import Fact, FactBase, Interval, Row, Scope, Table, Value
 from advisor.model.findings import Budget, Diagnosis, Timeline

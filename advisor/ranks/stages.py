@@ -10,9 +10,9 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from advisor.metrics.collectives import POINT_TO_POINT
+from advisor.metrics.budgeted.collectives import POINT_TO_POINT
+from advisor.metrics.budgeted.sharing import alone
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, clip, gaps, intersect, joined, subtract, union
-from advisor.metrics.sharing import alone
 from advisor.model.arrays import Array
 from advisor.ranks.align import UNKNOWN, RankRows
 from advisor.ranks.clocks import on_common_clock

@@ -11,8 +11,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from advisor.metrics.collectives import EXPERTS
-from advisor.metrics.pace import KernelPace, alike_ratio
+from advisor.metrics.budgeted.collectives import EXPERTS
+from advisor.metrics.profiled.pace import KernelPace, alike_ratio
 from advisor.model.arrays import Array
 from advisor.ranks.align import UNKNOWN, Clock, RankRows, align
 from advisor.ranks.late_group import Calls, LateGroup, late_group, late_together

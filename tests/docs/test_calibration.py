@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from advisor.facts.catalog import CATALOGUE, build_facts
-from advisor.metrics.profiled import measure
+from advisor.metrics.profiled.stage import measure
 from advisor.model.facts import FactBase
 from advisor.pipeline.diagnose import open_trace
 from tests.docs.scripts import script

@@ -9,8 +9,8 @@ import pytest
 
 from advisor.facts.catalog import build_facts
 from advisor.knowledge.files import call_site_patterns
-from advisor.metrics.callsites import function_name
-from advisor.metrics.profiled import measure
+from advisor.metrics.budgeted.callsites import function_name
+from advisor.metrics.profiled.stage import measure
 from advisor.model.facts import FactBase, Scope, Table
 from advisor.sources.kineto.reader import RECORDER as PYTORCH
 from advisor.sources.nsys.metadata import NSYS

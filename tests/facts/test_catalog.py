@@ -15,8 +15,8 @@ from advisor.facts.catalog import CATALOGUE, build_facts
 from advisor.facts.needs import remedy
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.facts import joined_tables, need, part_meanings
-from advisor.metrics import budget
-from advisor.metrics.profiled import measure
+from advisor.metrics.budgeted import budget
+from advisor.metrics.profiled.stage import measure
 from advisor.model.facts import TRACE, FactBase, Scope
 from advisor.sources.open import open_trace
 from advisor.sources.schema import TABLES

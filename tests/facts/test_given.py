@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from advisor.errors import InputError
-from advisor.metrics.matmuls import Decoder
+from advisor.metrics.budgeted.matmuls import Decoder
 from advisor.model.findings import Diagnosis
 from advisor.model.options import Options
 from advisor.pipeline.diagnose import diagnose, opened

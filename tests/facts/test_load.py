@@ -8,7 +8,7 @@ import pytest
 
 from advisor.errors import InputError
 from advisor.facts.catalog import build_facts
-from advisor.metrics.profiled import measure
+from advisor.metrics.profiled.stage import measure
 from advisor.model.facts import TRACE, FactBase
 from advisor.sources.open import open_trace
 from tests.benchmark_reports import LlamaTests, Ran, llama_bench, llama_json, trtllm, vllm_serve

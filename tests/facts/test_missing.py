@@ -13,7 +13,7 @@ from advisor.facts.needs import combine, options_of, reason, remedy
 from advisor.knowledge.engine_signs import engines
 from advisor.knowledge.facts import need
 from advisor.knowledge.files import capture_knowledge
-from advisor.metrics.profiled import measure
+from advisor.metrics.profiled.stage import measure
 from advisor.sources.open import open_trace
 from advisor.sources.schema import TABLES
 from tests.builder import Export

@@ -9,7 +9,7 @@ import pytest
 
 from advisor.facts import catalog
 from advisor.facts.catalog import build_facts
-from advisor.metrics.profiled import measure
+from advisor.metrics.profiled.stage import measure
 from advisor.model.facts import FactBase
 from advisor.pipeline.diagnose import open_trace
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from advisor.facts.catalog import CATALOGUE, build_facts
-from advisor.metrics.profiled import measure
+from advisor.metrics.profiled.stage import measure
 from advisor.model.facts import Scope
 from advisor.sources.open import open_trace
 from advisor.sources.schema import TABLES

@@ -10,7 +10,7 @@ import pytest
 
 import advisor
 from advisor.facts.catalog import build_facts
-from advisor.metrics.profiled import measure
+from advisor.metrics.profiled.stage import measure
 from advisor.model.facts import TRACE, FactBase, Scope
 from advisor.model.findings import Diagnosis
 from advisor.sources.open import open_trace

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.facts.catalog import build_facts
-from advisor.metrics.profiled import measure
+from advisor.metrics.profiled.stage import measure
 from advisor.pipeline.diagnose import open_trace
 from tests.captures import smaller_of
 

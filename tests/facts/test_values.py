@@ -11,7 +11,7 @@ import pytest
 
 from advisor.facts.catalog import build_facts
 from advisor.knowledge.files import capture_knowledge
-from advisor.metrics.profiled import measure
+from advisor.metrics.profiled.stage import measure
 from advisor.model.facts import TRACE, FactBase, Scope, Value
 from advisor.pipeline.diagnose import diagnose
 from advisor.sources.open import open_trace

@@ -14,7 +14,7 @@ from advisor.gain.estimate import Replayer
 from advisor.gain.excerpt import NoReplay
 from advisor.gain.replay import replay
 from advisor.gain.whatifs import Fix, make_fix
-from advisor.metrics.profiled import measure
+from advisor.metrics.profiled.stage import measure
 from advisor.pipeline.diagnose import open_trace
 from tests.captures import diagnosed
 

@@ -13,7 +13,7 @@ from advisor.gain.attach import assumptions
 from advisor.gain.estimate import Replayer
 from advisor.gain.excerpt import NoReplay, as_one_pass
 from advisor.gain.inputs import NEVER
-from advisor.metrics.profiled import measure
+from advisor.metrics.profiled.stage import measure
 from advisor.pipeline.diagnose import open_trace
 from advisor.sources.schema import MISSING
 from tests.builder import Export

@@ -9,7 +9,7 @@ import pytest
 from advisor.gain.estimate import Replayer
 from advisor.gain.fixes_transfers import halved_numbers
 from advisor.gain.replay_ops import NoEstimate
-from advisor.metrics.profiled import measure
+from advisor.metrics.profiled.stage import measure
 from advisor.pipeline.diagnose import open_trace
 from tests.builder import Export
 from tests.gain import scenes

@@ -19,7 +19,7 @@ from advisor.gain.fixes import settled
 from advisor.gain.profiler import Scenario
 from advisor.gain.replay_ops import NoEstimate
 from advisor.gain.whatifs import Fix, catalogue
-from advisor.metrics.profiled import measure
+from advisor.metrics.profiled.stage import measure
 from advisor.pipeline.diagnose import open_trace
 from advisor.pipeline.explain import parse_fixes
 from tests.builder import Export

@@ -10,7 +10,7 @@ import pytest
 from advisor.gain.attach import assumptions
 from advisor.gain.estimate import Replayer
 from advisor.gain.profiler import Scenario, corrected, has_launches, has_nodes
-from advisor.metrics.profiled import measure
+from advisor.metrics.profiled.stage import measure
 from advisor.sources.open import open_trace
 from tests.builder import Export
 from tests.gain import scenes

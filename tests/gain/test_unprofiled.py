@@ -9,7 +9,7 @@ import pytest
 from advisor.cli.main import main
 from advisor.gain.attach import assumptions
 from advisor.gain.estimate import Replayer
-from advisor.metrics.profiled import measure
+from advisor.metrics.profiled.stage import measure
 from advisor.model.findings import Input
 from advisor.model.gain import Span
 from advisor.pipeline.diagnose import open_trace

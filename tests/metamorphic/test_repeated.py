@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 from advisor.engine.rank import rank
-from advisor.metrics.profiled import measure
-from advisor.metrics.step_times import step_times
+from advisor.metrics.budgeted.step_times import step_times
+from advisor.metrics.profiled.stage import measure
 from advisor.model.findings import Diagnosis, Finding
 from advisor.pipeline.diagnose import open_trace
 from tests.captures import DATA, EXAMPLES, SHARED

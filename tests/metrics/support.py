@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from advisor.metrics.profiled import Profiled, measure
-from advisor.metrics.selection import Selection
+from advisor.metrics.loaded.selection import Selection
+from advisor.metrics.profiled.stage import Profiled, measure
 from advisor.sources.open import open_trace
 from tests.builder import Export
 

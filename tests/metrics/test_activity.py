@@ -9,12 +9,19 @@ import pytest
 from msgspec.structs import replace
 
 from advisor.knowledge.files import kernel_families
-from advisor.metrics import activity, limits
-from advisor.metrics.activity import Activity, Runs, kernel_activity, launch_groups, robust_covariance
+from advisor.metrics import limits
 from advisor.metrics.intervals import Coverage, union
-from advisor.metrics.kernels import Names
-from advisor.metrics.profiled import measure
-from advisor.metrics.sampled import Samples
+from advisor.metrics.loaded.kernels import Names
+from advisor.metrics.profiled import activity
+from advisor.metrics.profiled.activity import (
+    Activity,
+    Runs,
+    kernel_activity,
+    launch_groups,
+    robust_covariance,
+)
+from advisor.metrics.profiled.sampled import Samples
+from advisor.metrics.profiled.stage import measure
 from advisor.pipeline.diagnose import open_trace
 
 LAYERS = 500

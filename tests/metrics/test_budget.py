@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.metrics import limits
-from advisor.metrics.budget import IDLE_PARTS, PARTS, DeviceBudget
+from advisor.metrics.budgeted.budget import IDLE_PARTS, PARTS, DeviceBudget
 from tests.builder import Export
 from tests.metrics.support import analysis
 

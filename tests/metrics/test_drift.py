@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import advisor
-from advisor.metrics.pace import rank_correlation, trend_ratio
+from advisor.metrics.profiled.pace import rank_correlation, trend_ratio
 from advisor.model.findings import Diagnosis, Finding
 from tests.scenarios.machine import DECODE_LAYER, Machine
 

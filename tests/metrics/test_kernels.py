@@ -11,8 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from advisor.knowledge.files import KernelFamily
-from advisor.metrics.activity import bounded_least_squares
-from advisor.metrics.kernels import (
+from advisor.metrics.loaded.kernels import (
     base_name,
     composition,
     dense,
@@ -28,7 +27,8 @@ from advisor.metrics.kernels import (
     weighted_median,
     worked,
 )
-from advisor.metrics.operations import Kind, contexts, join, times_of
+from advisor.metrics.loaded.operations import Kind, contexts, join, times_of
+from advisor.metrics.profiled.activity import bounded_least_squares
 from advisor.model.arrays import ordered
 from tests.builder import Export
 from tests.metrics.support import analysis

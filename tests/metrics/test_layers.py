@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from advisor.facts.catalog import build_facts
-from advisor.metrics.profiled import measure
+from advisor.metrics.profiled.stage import measure
 from advisor.metrics.stats.reports import make_report
 from advisor.model.facts import FactBase, Scope
 from advisor.reports.html import report as html

@@ -15,8 +15,8 @@ from advisor.cli.main import main
 from advisor.errors import InputError
 from advisor.facts.catalog import build_facts
 from advisor.knowledge.gpus import gpu
-from advisor.metrics.operations import Kind
-from advisor.metrics.profiled import Profiled, measure
+from advisor.metrics.loaded.operations import Kind
+from advisor.metrics.profiled.stage import Profiled, measure
 from advisor.model.facts import TRACE, FactBase, Scope
 from advisor.pipeline.diagnose import Options, diagnose
 from advisor.pipeline.stats import stats

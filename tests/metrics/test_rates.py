@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from advisor.metrics.profiled import measure
-from advisor.metrics.rates import OperatorRates, operator_rates
+from advisor.metrics.profiled.rates import OperatorRates, operator_rates
+from advisor.metrics.profiled.stage import measure
 from advisor.metrics.stats.reports import make_report
 from advisor.sources.open import open_trace
 from tests.builder import Export

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import advisor
-from advisor.metrics.startup import activity_span
-from advisor.metrics.step_times import slow_steps
+from advisor.metrics.budgeted.step_times import slow_steps
+from advisor.metrics.stepped.startup import activity_span
 from tests.builder import Export
 from tests.metrics.support import analysis
 from tests.scenarios.machine import DECODE_LAYER, Machine

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.metrics.profiled import measure
+from advisor.metrics.profiled.stage import measure
 from advisor.sources.open import open_trace
 from tests.builder import Export
 from tests.kineto_builder import Profile

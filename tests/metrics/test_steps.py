@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.metrics.profiled import measure
+from advisor.metrics.profiled.stage import measure
 from advisor.metrics.steps.model import Steps
 from advisor.sources.open import open_trace
 from tests.builder import Export

@@ -8,8 +8,8 @@ import pytest
 
 import advisor
 from advisor.facts.catalog import build_facts
-from advisor.metrics.profiled import measure
-from advisor.metrics.sharing import Turns, find_turns
+from advisor.metrics.budgeted.sharing import Turns, find_turns
+from advisor.metrics.profiled.stage import measure
 from advisor.model.findings import Diagnosis
 from advisor.sources.open import open_trace
 from tests.builder import Export

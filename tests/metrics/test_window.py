@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from advisor.errors import InputError
-from advisor.metrics.damage import Damage
-from advisor.metrics.selection import parse_time, parse_window
-from advisor.metrics.step_times import step_times
+from advisor.metrics.budgeted.step_times import step_times
+from advisor.metrics.loaded.selection import parse_time, parse_window
+from advisor.metrics.stepped.damage import Damage
 from tests.builder import Export
 from tests.metrics.support import analysis
 

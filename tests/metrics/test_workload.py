@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from advisor.knowledge.engine_signs import workload_knowledge
-from advisor.metrics.profiled import measure
-from advisor.metrics.workload import (
+from advisor.metrics.loaded.workload import (
     CUDA_CPP,
     DIFFUSION,
     LANGUAGE_MODEL,
@@ -22,6 +21,7 @@ from advisor.metrics.workload import (
     judge,
     printed,
 )
+from advisor.metrics.profiled.stage import measure
 from advisor.sources.open import open_trace
 from tests.builder import Export
 from tests.kineto_builder import Profile

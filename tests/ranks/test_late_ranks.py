@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.writer import FactWriter
-from advisor.metrics.pace import KernelPace
+from advisor.metrics.profiled.pace import KernelPace
 from advisor.model.facts import Scope
 from advisor.ranks.late_ranks import job_facts
 from advisor.ranks.waiting import reduce_ranks

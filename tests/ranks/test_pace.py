@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from advisor.metrics.pace import KernelPace
+from advisor.metrics.profiled.pace import KernelPace
 from advisor.ranks.waiting import Pace, paces
 from tests.ranks.support import rows
 

@@ -10,7 +10,7 @@ import pytest
 from advisor.gain.attach import assumptions
 from advisor.gain.estimate import Replayer
 from advisor.gain.whatifs import make_fix
-from advisor.metrics.profiled import measure
+from advisor.metrics.profiled.stage import measure
 from advisor.model.findings import Finding
 from advisor.pipeline.diagnose import open_trace
 from tests.scenarios.machine import ALL_REDUCE, DECODE_LAYER, Machine

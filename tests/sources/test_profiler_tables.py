@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from advisor.errors import InputError
-from advisor.metrics.kernels import Sums, sums_of
+from advisor.metrics.loaded.kernels import Sums, sums_of
 from advisor.sources.open import open_trace
 from advisor.sources.pasted.profiler_tables import layout_of, read_profiler_tables
 from advisor.sources.pasted.raw_tables import REST

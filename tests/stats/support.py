@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from advisor.cli.main import main
-from advisor.metrics.profiled import measure
-from advisor.metrics.selection import Selection
+from advisor.metrics.loaded.selection import Selection
+from advisor.metrics.profiled.stage import measure
 from advisor.metrics.stats.reports import make_report
 from advisor.metrics.stats.summaries import NameStyle
 from advisor.model.stats_table import StatsTable

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from advisor.engine.load import builtin_dir, load_rule
+from advisor.metrics.budgeted.like import coincidences, like_calls, shared_spans, slow_calls
 from advisor.metrics.intervals import Spans
-from advisor.metrics.like import coincidences, like_calls, shared_spans, slow_calls
 from advisor.metrics.stats.spread import TailLimits
 from tests.builder import Export
 from tests.metrics.support import analysis

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from advisor.metrics.operations import Kind
+from advisor.metrics.loaded.operations import Kind
 from advisor.metrics.stats.summaries import Query, call_names, largest_first, sums, timed_ranges
 from advisor.model.arrays import Array
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from advisor.metrics.rates import OperatorRate, family_times
+from advisor.metrics.profiled.rates import OperatorRate, family_times
 from advisor.metrics.stats.summaries import BYTES_PER_MB, Query
 from advisor.model.numbers import percent
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from advisor.errors import InputError, near
 from advisor.knowledge.files import nsys_rules
-from advisor.metrics.profiled import Profiled
+from advisor.metrics.profiled.stage import Profiled
 from advisor.metrics.stats import launch, operators, spread, summaries
 from advisor.metrics.stats.summaries import NameStyle, Query
 from advisor.model.stats_table import StatsTable

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 
 from advisor.metrics import limits
-from advisor.metrics.budget import PARTS
+from advisor.metrics.budgeted.budget import PARTS
+from advisor.metrics.budgeted.like import LikeCalls, alone_ratios, coincidences, like_calls, slow_calls
 from advisor.metrics.intervals import Coverage, union
-from advisor.metrics.like import LikeCalls, alone_ratios, coincidences, like_calls, slow_calls
-from advisor.metrics.operations import Kind
-from advisor.metrics.origins import module_tree
+from advisor.metrics.loaded.operations import Kind
 from advisor.metrics.stats.summaries import Query, largest_first, sums
+from advisor.metrics.stepped.origins import module_tree
 from advisor.model.arrays import Array
 from advisor.model.numbers import percent
 

@@ -15,9 +15,9 @@ import numpy as np
 import pandas as pd
 
 from advisor.metrics.intervals import Spans, union
-from advisor.metrics.kernels import dense
-from advisor.metrics.operations import Kind
-from advisor.metrics.profiled import Profiled
+from advisor.metrics.loaded.kernels import dense
+from advisor.metrics.loaded.operations import Kind
+from advisor.metrics.profiled.stage import Profiled
 from advisor.model.arrays import Array
 from advisor.model.numbers import session_time
 from advisor.sources.schema import MARK, MIGRATIONS, MISSING, PUSH_POP, UNIFIED_DTOH, UNIFIED_HTOD

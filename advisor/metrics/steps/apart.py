@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from advisor.metrics import limits
-from advisor.metrics.kernels import heaviest
+from advisor.metrics.loaded.kernels import heaviest
 from advisor.metrics.steps.model import Steps, Work
 from advisor.metrics.steps.sequence import once_each, segmented
 from advisor.model.arrays import Array, median_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.metrics import limits
-from advisor.metrics.kernels import heaviest
+from advisor.metrics.loaded.kernels import heaviest
 from advisor.metrics.steps.model import Steps, Work, graph_launches, opaque_steps, timed
 from advisor.model.arrays import Array, marked, median_of
 from advisor.sources.schema import HTOD, MISSING

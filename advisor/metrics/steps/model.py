@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from advisor.knowledge.files import StepPatterns
 from advisor.metrics import limits
-from advisor.metrics.host import Ranges
-from advisor.metrics.kernels import ATTENTION, MATMUL, dense
-from advisor.metrics.operations import Operations, of_copies
+from advisor.metrics.loaded.host import Ranges
+from advisor.metrics.loaded.kernels import ATTENTION, MATMUL, dense
+from advisor.metrics.loaded.operations import Operations, of_copies
 from advisor.model.arrays import Array, bounds_of, distinct, marked, merged, picked, where
 from advisor.model.once import cached_property
 from advisor.sources.schema import DTOH, MISSING, Call

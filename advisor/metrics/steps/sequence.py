@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from advisor.metrics import limits
-from advisor.metrics.kernels import heaviest
-from advisor.metrics.operations import Kind
+from advisor.metrics.loaded.kernels import heaviest
+from advisor.metrics.loaded.operations import Kind
 from advisor.metrics.steps.model import Steps, Work, timed
 from advisor.model.arrays import Array, begins_run, marked, median_of, without
 from advisor.sources.schema import DTOH, HTOD, MISSING
