@@ -6,9 +6,7 @@ docs/api.md are resolved on first use.
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0"
@@ -59,30 +57,7 @@ _NAMES = {
 _LAZY = {name: f"advisor.{module}" for module, names in _NAMES.items() for name in names}
 
 
-class _Verb(ModuleType):
-    """A package of the name of a function: calling it calls the function."""
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        name = self.__name__.rpartition(".")[2]
-        return getattr(import_module(_LAZY[name]), name)(*args, **options)
-
-
-class _Package(ModuleType):
-    """This package. The import system binds `advisor.compare` and `advisor.ranks` here, which are
-    packages and functions of the public interface."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if name in _LAZY and type(value) is ModuleType:
-            value.__class__ = _Verb
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
-
-
 def __getattr__(name: str) -> Any:
-    if name in ("compare", "ranks"):
-        return import_module(f"advisor.{name}")
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'advisor' has no attribute {name!r}")

@@ -60,13 +60,13 @@ PACKAGES: dict[str, tuple[str, str]] = {
         "redact",
     ),
     "guards": (
-        "reading.py config.py sources/packed.py compare/baseline.py compare/store.py",
+        "reading.py config.py sources/packed.py comparison/baseline.py comparison/store.py",
         "test_reading.py test_faults.py fuzz cli/test_config.py "
         "sources/test_open.py sources/test_packed.py sources/test_nsys_columnar.py "
         "compare/test_baseline.py compare/test_compare.py",
     ),
     "statistics": (
-        "compare/statistics.py model/numbers.py model/arrays.py metrics/intervals.py "
+        "comparison/statistics.py model/numbers.py model/arrays.py metrics/intervals.py "
         "metrics/profiled/pace.py metrics/budgeted/like.py metrics/loaded/kernels.py",
         "compare/test_statistics.py compare/test_compare.py model metrics/test_intervals.py "
         "metrics/test_kernels.py facts/test_values.py "

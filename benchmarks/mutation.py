@@ -29,7 +29,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from advisor.compare.change_facts import EVERY_FACT
+from advisor.comparison.change_facts import EVERY_FACT
 from advisor.engine import cases as cases_
 from advisor.engine.cases import Case, CaseFile
 from advisor.engine.compile import CompiledRule, Condition, Program, State, Test, compile_rules

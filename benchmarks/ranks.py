@@ -108,9 +108,9 @@ def family(pid: int) -> list[int]:
 def simulate(path: Path, ranks: int, collectives: int) -> dict[str, float]:
     """Seconds to put together `ranks` summaries, decoding included; each is that of one real
     rank, with arrivals of its own."""
+    from advisor.jobs.reduction import decode, encode
     from advisor.pipeline.diagnose import Options
     from advisor.pipeline.ranks import Reduced, Task, diagnose_ranks, reduce_capture
-    from advisor.ranks.reduction import decode, encode
 
     first = reduce_capture(Task(str(path), Options(), True)).data
     other = reduce_capture(Task(str(path), Options(), False)).data

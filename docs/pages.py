@@ -175,7 +175,7 @@ def _checked(rule: Any) -> list[str]:
 
 def _examples(rule: Any, rule_path: Path) -> list[Any]:
     """The cases beside a rule, in words, where they are few and short: only facts that decide."""
-    from advisor.compare.change_facts import EVERY_FACT
+    from advisor.comparison.change_facts import EVERY_FACT
     from advisor.engine.cases import CaseFile
     from advisor.engine.compile import conditions
     from advisor.engine.parse import validate
@@ -229,7 +229,7 @@ def _number(text: str) -> float | str:
 
 def facts() -> str:
     """docs/facts.md: the catalogue, one table a group, and the tables that rules may join."""
-    from advisor.compare.change_facts import EVERY_FACT
+    from advisor.comparison.change_facts import EVERY_FACT
     from advisor.knowledge.facts import joined_tables
 
     lines = [

@@ -16,7 +16,7 @@ _NEEDED = (
     "advisor.checklist.session",
     "advisor.cli.compare_verbs",
     "advisor.cli.review_verbs",
-    "advisor.compare.baseline",
+    "advisor.comparison.baseline",
     "advisor.pipeline.compare",
     "advisor.recording.store",
     "advisor.reports.json_report",

@@ -47,10 +47,10 @@ PLANTED = {
     "advisor.metrics.budgeted.budget": "import advisor.facts.catalog",
     "advisor.engine.values": "from ..metrics import steps",
     "advisor.reports.diagnosis_blocks": "def f():\n    from advisor.pipeline.diagnose import Options",
-    "advisor.gain.replay": "from advisor.ranks import align",
+    "advisor.gain.replay": "from advisor.jobs import align",
     "advisor.facts.device": "from advisor.sources.nsys.table_map import KERNEL",
     "advisor.sources.sqlite.file": "from advisor.sources.packed import unpack",
-    "advisor.ranks.recognise": "if TYPE_CHECKING:\n    from advisor.ranks.job import Job",
+    "advisor.jobs.recognise": "if TYPE_CHECKING:\n    from advisor.jobs.job import Job",
 }
 
 

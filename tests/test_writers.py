@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from advisor.compare import baseline
+from advisor.comparison import baseline
 from advisor.errors import InputError
 from advisor.knowledge.verb_files import checklist_items
 from advisor.recording import store

@@ -97,8 +97,8 @@ def capture_facts(diagnoses: Sequence[Diagnosis], engine: str | None = None) -> 
 def _compared(diagnoses: Sequence[Diagnosis]) -> tuple[bool | None, str | None]:
     """Whether two captures, the first before the other, are comparable, and what comparing them says; None
     unless two are given, each of one process."""
-    from advisor.compare.before_after import compare
-    from advisor.compare.sides import Side, same_steps
+    from advisor.comparison.before_after import compare
+    from advisor.comparison.sides import Side, same_steps
 
     if len(diagnoses) != 2 or any(len(d.inputs) != 1 for d in diagnoses):
         return None, None

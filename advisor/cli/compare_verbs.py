@@ -292,7 +292,7 @@ def baseline() -> None:
 def save_baseline(settings: Settings, name: str, sources: Texts) -> None:
     """Save the diagnosis of TRACE (a capture, the ranks of a job or their folder, or a diagnosis saved
     before) under NAME."""
-    from advisor.compare import store
+    from advisor.comparison import store
     from advisor.pipeline.compare import CompareOptions, load
     from advisor.pipeline.inputs import as_job, quietly, several
     from advisor.reports import json_report, listings
@@ -327,7 +327,7 @@ def save_baseline(settings: Settings, name: str, sources: Texts) -> None:
 @takes("folder format output force", files=("folder",), format=deliver.formats("Kind of list."))
 def list_baselines(settings: Settings) -> None:
     """One line a baseline: name, capture, steps, verdict."""
-    from advisor.compare import store
+    from advisor.comparison import store
     from advisor.reports.listings import BaselineList, SavedBaseline, baselines, in_short
 
     deliver.check_files(settings)
@@ -348,7 +348,7 @@ def list_baselines(settings: Settings) -> None:
 )
 def show_baseline(settings: Settings, name: str) -> None:
     """Print the diagnosis that is saved under NAME."""
-    from advisor.compare import store
+    from advisor.comparison import store
     from advisor.reports.diagnosis_blocks import TextOptions, report
 
     deliver.check_files(settings)

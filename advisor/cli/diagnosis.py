@@ -65,7 +65,7 @@ def report(
     if keep is not None:
         keep(done)
     if saved:
-        from advisor.compare.baseline import mark_all
+        from advisor.comparison.baseline import mark_all
 
         done = list(mark_all(done, saved, Path(settings.baseline or "")))
     done = [gate.select(d, settings.select, settings.ignore, rules) for d in done]
@@ -138,7 +138,7 @@ def _read_review(path: Path | None, xlsx: Path | None) -> Review | History | Non
         raise InputError("--review fills in a workbook; add --xlsx FILE")
     if not path.is_dir():
         return earlier_review(path)
-    from advisor.compare import baseline
+    from advisor.comparison import baseline
 
     if not (found := baseline.read_history(path)).meetings:
         raise InputError(f"{path}: holds no history of reviews; see 'advisor review record'")

@@ -134,7 +134,7 @@ def stats(
 def facts(settings: Settings, traces: Sequence[Path], match: str) -> None:
     """List the facts that rules may use; with TRACE, their values and where those come from. Of the ranks of
     a job the values of each, and those of the job."""
-    from advisor.compare.change_facts import EVERY_FACT
+    from advisor.comparison.change_facts import EVERY_FACT
     from advisor.reports.listings import FactList, FactValues, catalogue, values
 
     deliver.check_files(settings, traces)

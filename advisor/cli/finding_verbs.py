@@ -105,7 +105,7 @@ def deliver_list(rules: Sequence[RuleSpec], settings: Settings) -> None:
 @directories
 def check(directories: Sequence[Path]) -> None:
     """Check our rules, and those in DIR, against the catalogues; all problems at once."""
-    from advisor.compare.change_facts import EVERY_FACT
+    from advisor.comparison.change_facts import EVERY_FACT
     from advisor.engine.cases import scaffold_texts
     from advisor.engine.lint import check_rules
     from advisor.engine.lint_names import Catalogues
@@ -155,7 +155,7 @@ def check(directories: Sequence[Path]) -> None:
 @takes("force", files=())
 def new(settings: Settings, code: str, directory: Path, fact: str, cause: str | None) -> None:
     """Write a rule and its cases, which pass check and test, as a start."""
-    from advisor.compare.change_facts import EVERY_FACT
+    from advisor.comparison.change_facts import EVERY_FACT
     from advisor.engine.cases import new_rule
     from advisor.engine.load import load_rules
     from advisor.knowledge.package_data import CASES_SUFFIX
@@ -192,7 +192,7 @@ def new(settings: Settings, code: str, directory: Path, fact: str, cause: str | 
 @takes("engine", files=(), engine="Inference engine (default python).")
 def run_cases(settings: Settings, directories: Sequence[Path]) -> None:
     """Run the cases beside our rules, and beside those in DIR."""
-    from advisor.compare.change_facts import EVERY_FACT
+    from advisor.comparison.change_facts import EVERY_FACT
     from advisor.engine.cases import run_all
     from advisor.engine.load import builtin_dir, load_rules, refuse
     from advisor.model.numbers import amount

@@ -226,7 +226,7 @@ def record(
     opens its decision again.
     """
     from advisor.cli.diagnosis import earlier_review
-    from advisor.compare import baseline
+    from advisor.comparison import baseline
     from advisor.pipeline.compare import CompareOptions, load
 
     folder, today = settings.folder, day_of(day)
@@ -258,7 +258,7 @@ def status(settings: Settings, day: str | None) -> None:
 @takes("folder", files=("folder",), folder=FOLDER)
 def suppress(settings: Settings, finding: str, reason: str, until: str) -> None:
     """Let FINDING (LCH101@device=0, as status prints it) fail no gate until a day."""
-    from advisor.compare import baseline
+    from advisor.comparison import baseline
 
     folder = settings.folder
     if not reason.strip():
@@ -270,7 +270,7 @@ def suppress(settings: Settings, finding: str, reason: str, until: str) -> None:
 
 def _change(folder: Path, change: Callable[[History], History]) -> None:
     """Read the history, change and write it, while no other process does."""
-    from advisor.compare.baseline import path_of, read_history
+    from advisor.comparison.baseline import path_of, read_history
     from advisor.locks import locked
     from advisor.reports.json_report import document_bytes
 
@@ -279,7 +279,7 @@ def _change(folder: Path, change: Callable[[History], History]) -> None:
 
 
 def _show(settings: Settings, day: str) -> None:
-    from advisor.compare import baseline
+    from advisor.comparison import baseline
     from advisor.reports.review_blocks import history as blocks
 
     found = baseline.read_history(settings.folder)

@@ -310,7 +310,7 @@ def runs(ctx: click.Context, settings: Settings, promises: bool) -> None:
 def show_run(settings: Settings, name: str) -> None:
     """Print how RUN was recorded, without credentials of its command, and its diagnosis."""
     from advisor.capture.redact_trace import masked
-    from advisor.compare.store import read as read_diagnoses
+    from advisor.comparison.store import read as read_diagnoses
     from advisor.model.run import RunReport
     from advisor.recording import store
     from advisor.reports.run_blocks import shown

@@ -9,13 +9,13 @@ from typing import Any
 
 from msgspec import UNSET, Struct, field
 
-from advisor.compare.before_after import compare as build
-from advisor.compare.change_facts import RuleOptions
-from advisor.compare.context import scaling
-from advisor.compare.frameworks import table
-from advisor.compare.router import experiment
-from advisor.compare.sides import Side, same_steps, sketch
-from advisor.compare.store import FOLDER
+from advisor.comparison.before_after import compare as build
+from advisor.comparison.change_facts import RuleOptions
+from advisor.comparison.context import scaling
+from advisor.comparison.frameworks import table
+from advisor.comparison.router import experiment
+from advisor.comparison.sides import Side, same_steps, sketch
+from advisor.comparison.store import FOLDER
 from advisor.errors import InputError
 from advisor.model.comparison import Comparison, ContextScaling, FrameworkTable, RouterExperiment
 from advisor.model.findings import Diagnosis

@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from advisor import __version__
-from advisor.compare.step_work import work_of
+from advisor.comparison.step_work import work_of
 from advisor.engine.compile import Program, compile_rules
 from advisor.engine.conclude import Conclusions, conclude
 from advisor.engine.infer import Inference, default_engine, infer, take_out_undecided
@@ -24,6 +24,9 @@ from advisor.errors import InputError
 from advisor.export.excerpts import excerpts
 from advisor.facts.catalog import build_facts
 from advisor.gain.attach import Gains
+from advisor.jobs.gains import with_arrivals
+from advisor.jobs.reduction import cross_rank, rank_section, waits_inside, with_waits
+from advisor.jobs.waiting import Waits
 from advisor.knowledge.checked import newer_engine
 from advisor.knowledge.engine_signs import ServingEngine
 from advisor.knowledge.files import with_sources
@@ -38,9 +41,6 @@ from advisor.pipeline import document
 from advisor.pipeline.given import given_acceptance, given_decoder, given_step_ns, given_weights
 from advisor.pipeline.in_steps import with_steps
 from advisor.pipeline.verdict import headline, to_do, unmeasured, verdict
-from advisor.ranks.gains import with_arrivals
-from advisor.ranks.reduction import cross_rank, rank_section, waits_inside, with_waits
-from advisor.ranks.waiting import Waits
 from advisor.sources.open import needs_export, with_load, with_samples
 from advisor.sources.open import open_trace as open_
 from advisor.sources.trace import Trace

@@ -31,6 +31,7 @@ from advisor.gain.attach import ONE_RANK, combine, may_wait, replayer_of
 from advisor.gain.excerpt import NoReplay, recorded_times
 from advisor.gain.replay_ops import NoEstimate
 from advisor.gain.whatifs import SEE_LISTS, Fix, catalogue, make_fix, split_fix
+from advisor.jobs.reduction import waits_inside, with_waits
 from advisor.metrics.profiled.stage import Profiled
 from advisor.metrics.stepped.load import logged_step_ns
 from advisor.model import explanation as m
@@ -44,7 +45,6 @@ from advisor.pipeline.each_rank import of_each
 from advisor.pipeline.given import given_step_ns, given_weights
 from advisor.pipeline.inputs import Job, Paths, Saved, listed, of_one, one_capture, quietly
 from advisor.pipeline.reported import counted, of_document, sentence
-from advisor.ranks.reduction import waits_inside, with_waits
 
 
 def explain(

@@ -19,7 +19,7 @@ from advisor.pipeline.inputs import located
 
 def baseline(text: str, folder: Path) -> tuple[Diagnosis, ...]:
     """The saved diagnoses of a file, or of the baseline of this name. Raises InputError."""
-    from advisor.compare.baseline import read
+    from advisor.comparison.baseline import read
 
     return read(located(text, folder, "--baseline "))
 
@@ -129,7 +129,7 @@ def failure(
     least = fail_on or ("medium" if against else None)
     if least is None:
         return ""
-    from advisor.compare.baseline import read_history
+    from advisor.comparison.baseline import read_history
 
     hidden = read_history(folder).hidden(date.today().isoformat())
     enough = set(list(SEVERITIES)[[*map(str, SEVERITIES)].index(least) :])
@@ -169,7 +169,7 @@ def failed(found: Sequence[str], asked: str) -> str:
 
 def since(before: Review | History, done: Sequence[Diagnosis]) -> History:
     """What became of the findings of earlier reviews in the captures of today."""
-    from advisor.compare.baseline import of_review, recorded
+    from advisor.comparison.baseline import of_review, recorded
 
     past = of_review(before) if isinstance(before, Review) else before
     return recorded(past, done[0], date.today().isoformat(), others=done[1:])

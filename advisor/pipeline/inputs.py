@@ -21,13 +21,13 @@ from pathlib import Path
 from shutil import which
 from typing import NamedTuple, TypeVar
 
-from advisor.compare.store import find, names, read
+from advisor.comparison.store import find, names, read
 from advisor.errors import InputError, OtherTimeError
+from advisor.jobs.recognise import recognise
 from advisor.model.findings import Diagnosis
 from advisor.model.options import Options
 from advisor.pipeline.diagnose import Progress, diagnose
 from advisor.pipeline.ranks import diagnose_ranks
-from advisor.ranks.recognise import recognise
 from advisor.reading import SAVED, STDIN, held, similar
 from advisor.sources.open import (
     as_captures,

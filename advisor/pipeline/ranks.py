@@ -22,6 +22,10 @@ from advisor.errors import AdvisorError, InputError
 from advisor.facts.catalog import CATALOGUE, JOINT
 from advisor.facts.needs import remedy
 from advisor.gain.whatifs import no_estimate
+from advisor.jobs.job import Job, Part, conclude_job, numbered, percent
+from advisor.jobs.late_ranks import listed, rank_table
+from advisor.jobs.reduction import RankSummary, decode, encode, rank_rows, renamed, trimmed
+from advisor.jobs.waiting import Waits
 from advisor.knowledge.engine_signs import Program as About
 from advisor.knowledge.engine_signs import ServingEngine
 from advisor.knowledge.files import with_sources
@@ -33,10 +37,6 @@ from advisor.pipeline import document
 from advisor.pipeline.diagnose import Analysed, Options, analyse, assemble, name_of_unread, program_about
 from advisor.pipeline.given import parse_weights
 from advisor.pipeline.verdict import headline, large_parts, to_do
-from advisor.ranks.job import Job, Part, conclude_job, numbered, percent
-from advisor.ranks.late_ranks import listed, rank_table
-from advisor.ranks.reduction import RankSummary, decode, encode, rank_rows, renamed, trimmed
-from advisor.ranks.waiting import Waits
 
 
 class Task(NamedTuple):

@@ -13,7 +13,7 @@ import pytest
 
 from advisor.checklist.items import CaptureFacts, capture_facts, checklist
 from advisor.cli.main import main
-from advisor.compare.change_facts import EVERY_FACT
+from advisor.comparison.change_facts import EVERY_FACT
 from advisor.engine.lint_names import fact_tests, facts_used
 from advisor.engine.values import placeholders
 from advisor.knowledge.engine_signs import engines

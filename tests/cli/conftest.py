@@ -8,14 +8,14 @@ from pkgutil import iter_modules
 import pytest
 
 import advisor.checklist
-import advisor.compare
+import advisor.comparison
 import advisor.pipeline
 from advisor.cli.main import main
 from advisor.engine.load import builtin_dir, load_rules
 from tests.cli import driver
 
 # Imported before parts of them are replaced: a module that is first imported then keeps the replacement.
-for _package in (advisor.checklist, advisor.compare, advisor.pipeline):
+for _package in (advisor.checklist, advisor.comparison, advisor.pipeline):
     for _found in iter_modules(_package.__path__, f"{_package.__name__}."):
         import_module(_found.name)
 

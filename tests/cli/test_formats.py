@@ -8,7 +8,7 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
-from advisor.compare import baseline
+from advisor.comparison import baseline
 from advisor.config import CHOICES
 from advisor.model.review import History
 from advisor.reports import json_report

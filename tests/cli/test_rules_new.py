@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.cli.main import main
-from advisor.compare.change_facts import EVERY_FACT
+from advisor.comparison.change_facts import EVERY_FACT
 from advisor.engine.cases import new_rule, run_all
 from advisor.engine.load import load_rules
 from advisor.facts.catalog import CATALOGUE

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.compare.sides import Side
+from advisor.comparison.sides import Side
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import diagnose
 from tests import captures

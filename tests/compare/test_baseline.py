@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from advisor.cli.main import main
-from advisor.compare import baseline
-from advisor.compare.baseline import Weight, change, mark, mark_all, read
-from advisor.compare.step_work import saved_work
-from advisor.compare.store import names
+from advisor.comparison import baseline
+from advisor.comparison.baseline import Weight, change, mark, mark_all, read
+from advisor.comparison.step_work import saved_work
+from advisor.comparison.store import names
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.errors import InputError
 from advisor.model.facts import Scope

@@ -15,9 +15,9 @@ import pytest
 import yaml
 from openpyxl import load_workbook
 
-from advisor.compare.before_after import compare
-from advisor.compare.change_facts import RuleOptions
-from advisor.compare.statistics import HOST_SPREAD
+from advisor.comparison.before_after import compare
+from advisor.comparison.change_facts import RuleOptions
+from advisor.comparison.statistics import HOST_SPREAD
 from advisor.errors import InputError
 from advisor.model.comparison import Comparison
 from advisor.model.findings import Diagnosis

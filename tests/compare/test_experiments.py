@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from advisor.cli.main import main
-from advisor.compare.context import scaling
-from advisor.compare.frameworks import table
-from advisor.compare.router import experiment, read_sides
+from advisor.comparison.context import scaling
+from advisor.comparison.frameworks import table
+from advisor.comparison.router import experiment, read_sides
 from advisor.errors import InputError
 from advisor.knowledge.verb_files import capture_goals, framework_differences, moe_router
 from advisor.model.comparison import FrameworkTable, Metric

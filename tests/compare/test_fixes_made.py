@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.compare.before_after import compare
+from advisor.comparison.before_after import compare
 from advisor.facts.catalog import CATALOGUE
 from advisor.gain.whatifs import catalogue
 from advisor.knowledge.verb_files import signs_of_fixes

@@ -14,10 +14,10 @@ import pytest
 import xmlschema
 from openpyxl import load_workbook
 
-from advisor.compare.before_after import compare
-from advisor.compare.context import scaling
-from advisor.compare.frameworks import table
-from advisor.compare.router import experiment
+from advisor.comparison.before_after import compare
+from advisor.comparison.context import scaling
+from advisor.comparison.frameworks import table
+from advisor.comparison.router import experiment
 from advisor.model.comparison import Comparison
 from advisor.reports import sarif, text
 from advisor.reports.experiment_blocks import Document, report

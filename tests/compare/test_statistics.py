@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from advisor.compare.statistics import Change, Noise, mean_change, noise_of, t_quantile, typical_change
+from advisor.comparison.statistics import Change, Noise, mean_change, noise_of, t_quantile, typical_change
 
 GATE, FLOOR = 0.05, 0.02
 

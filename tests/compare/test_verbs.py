@@ -16,7 +16,7 @@ from click import BadOptionUsage
 from advisor.cli.compare_verbs import lengths, numbers, percent, sides
 from advisor.cli.main import main
 from advisor.cli.options import one_value_each
-from advisor.compare import store
+from advisor.comparison import store
 from advisor.errors import InputError
 from advisor.model.comparison import Comparison
 from advisor.model.findings import Diagnosis

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from advisor.cli.app import VERBS
-from advisor.compare.change_facts import EVERY_FACT
+from advisor.comparison.change_facts import EVERY_FACT
 from advisor.config import SETTINGS
 from advisor.engine.cases import run_all
 from advisor.engine.lint import check_rules

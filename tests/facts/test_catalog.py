@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compare.change_facts import EVERY_FACT
+from advisor.comparison.change_facts import EVERY_FACT
 from advisor.engine.compile import Test as Comparison
 from advisor.engine.compile import compile_rules
 from advisor.engine.values import placeholders

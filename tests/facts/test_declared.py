@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = data_dir("knowledge") / "facts"
 #: Files whose facts other modules than that of the same name in advisor/facts/ write.
 WRITERS = {
-    "communication": ("facts/communication.py", "ranks/*.py"),
-    "comparison": ("compare/*.py",),
+    "communication": ("facts/communication.py", "jobs/*.py"),
+    "comparison": ("comparison/*.py",),
     "recording": ("pipeline/doctor.py",),
 }
 DECLARED = {name: spec for file in files() for name, spec in facts_of(file).items()}

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from advisor.compare.before_after import compare
-from advisor.compare.sides import Side
+from advisor.comparison.before_after import compare
+from advisor.comparison.sides import Side
 from advisor.model.findings import Diagnosis, Span
 from tests.metamorphic import edits as e
 from tests.metamorphic import events as k

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
+from advisor.jobs.align import UNKNOWN, RankRows
+from advisor.jobs.recognise import recognise
 from advisor.model.findings import Diagnosis, Finding
 from advisor.pipeline.diagnose import Options
 from advisor.pipeline.ranks import Reduced, Task, diagnose_ranks, reduce_capture
-from advisor.ranks.align import UNKNOWN, RankRows
-from advisor.ranks.recognise import recognise
 
 ZERO = 1_700_000_000_000_000_000
 LEADS = ("kernels", "idle, host code")

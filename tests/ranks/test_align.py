@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor.ranks.align import align
-from advisor.ranks.pattern import centre
+from advisor.jobs.align import align
+from advisor.jobs.pattern import centre
 from tests.ranks.support import ZERO, rows
 
 

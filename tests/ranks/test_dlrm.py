@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from advisor.jobs.recognise import recognise
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.ranks import diagnose_ranks
-from advisor.ranks.recognise import recognise
 from tests.ranks.support import fact, finding, pytest_fail
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces"

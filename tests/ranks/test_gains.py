@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 import advisor
+from advisor.jobs.gains import arrival_gain, transfer_gain
+from advisor.jobs.waiting import reduce_ranks
 from advisor.model.findings import Diagnosis, Gain
 from advisor.model.gain import Span, over_all
 from advisor.model.numbers import milliseconds
-from advisor.ranks.gains import arrival_gain, transfer_gain
-from advisor.ranks.waiting import reduce_ranks
 from advisor.reports.phrases import step_time
 from tests.builder import Export
 from tests.ranks.support import diagnosed, finding, rows

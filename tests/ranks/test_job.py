@@ -10,12 +10,12 @@ from msgspec.structs import asdict
 
 from advisor.engine.conclude import Conclusions
 from advisor.errors import InputError
+from advisor.jobs.job import listed, over_ranks
+from advisor.jobs.reduction import decode
 from advisor.model.facts import Scope
 from advisor.model.findings import Finding, Impact
 from advisor.pipeline.diagnose import Options, diagnose
 from advisor.pipeline.ranks import Task, diagnose_ranks, reduce_capture
-from advisor.ranks.job import listed, over_ranks
-from advisor.ranks.reduction import decode
 from advisor.reports.diagnosis_blocks import TextOptions
 from tests.ranks.cluster import Cluster
 from tests.ranks.support import diagnosed, finding, reduced_once

@@ -6,10 +6,10 @@ from msgspec.structs import replace
 
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.writer import FactWriter
+from advisor.jobs.late_ranks import job_facts
+from advisor.jobs.waiting import reduce_ranks
 from advisor.metrics.profiled.pace import KernelPace
 from advisor.model.facts import Scope
-from advisor.ranks.late_ranks import job_facts
-from advisor.ranks.waiting import reduce_ranks
 from tests.facts.test_values import expect_values
 from tests.ranks.support import rows
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from advisor.jobs.waiting import Pace, paces
 from advisor.metrics.profiled.pace import KernelPace
-from advisor.ranks.waiting import Pace, paces
 from tests.ranks.support import rows
 
 

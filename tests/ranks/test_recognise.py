@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from advisor.errors import InputError
+from advisor.jobs.recognise import rank_in_name, recognise
 from advisor.model.capture import Capture
-from advisor.ranks.recognise import rank_in_name, recognise
 
 
 def looks(**known: tuple[int | None, int | None]) -> Callable[[Path], Capture]:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.ranks.align import RankRows, align
-from advisor.ranks.match import match
-from advisor.ranks.waiting import reduce_ranks
+from advisor.jobs.align import RankRows, align
+from advisor.jobs.match import match
+from advisor.jobs.waiting import reduce_ranks
 from tests.ranks.support import ZERO, rows
 from tests.ranks.test_align import ends, skewed
 

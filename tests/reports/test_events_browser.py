@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compare.before_after import compare
-from advisor.compare.sides import Side, sketch
+from advisor.comparison.before_after import compare
+from advisor.comparison.sides import Side, sketch
 from advisor.model.findings import Diagnosis
 from advisor.model.kernel_labels import kernel_label
 from advisor.pipeline.diagnose import diagnose

@@ -15,7 +15,7 @@ from openpyxl import Workbook, load_workbook
 from openpyxl.utils import get_column_letter
 
 from advisor.checklist.items import capture_facts, checklist
-from advisor.compare import baseline
+from advisor.comparison import baseline
 from advisor.errors import InputError
 from advisor.model.facts import Table
 from advisor.model.review import AUTOMATIC, History, Review, SignOff

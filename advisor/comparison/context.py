@@ -5,11 +5,11 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from advisor.compare import comparability
-from advisor.compare.before_after import measure, side_doc
-from advisor.compare.change_facts import COMPARISON, Judgement, RuleOptions, judge
-from advisor.compare.differences import budget_changes
-from advisor.compare.sides import (
+from advisor.comparison import comparability
+from advisor.comparison.before_after import measure, side_doc
+from advisor.comparison.change_facts import COMPARISON, Judgement, RuleOptions, judge
+from advisor.comparison.differences import budget_changes
+from advisor.comparison.sides import (
     NOT_HOST,
     Operation,
     Phase,

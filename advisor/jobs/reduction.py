@@ -15,6 +15,11 @@ from msgspec.structs import asdict, replace
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.communication import CrossRank
 from advisor.facts.writer import FactWriter
+from advisor.jobs.align import UNKNOWN, RankRows
+from advisor.jobs.late_ranks import job_facts, rank_table
+from advisor.jobs.recognise import distinct
+from advisor.jobs.stages import work_of
+from advisor.jobs.waiting import Waits, reduce_ranks
 from advisor.metrics.budgeted.collectives import LEADS, Collectives, device_collectives, leads
 from advisor.metrics.budgeted.stage import Budgeted
 from advisor.metrics.intervals import EMPTY
@@ -25,11 +30,6 @@ from advisor.model.capture import Recorder
 from advisor.model.facts import Fact, FactBase, Interval, Row, Scope, Table, Value
 from advisor.model.findings import Budget, Diagnosis, Timeline
 from advisor.model.gain import Prediction
-from advisor.ranks.align import UNKNOWN, RankRows
-from advisor.ranks.late_ranks import job_facts, rank_table
-from advisor.ranks.recognise import distinct
-from advisor.ranks.stages import work_of
-from advisor.ranks.waiting import Waits, reduce_ranks
 
 #: Rows of each table that are sent by all ranks but the first.
 _TABLE_ROWS = 20

@@ -7,9 +7,9 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 import numpy as np
 from msgspec import Struct
 
+from advisor.jobs.align import UNKNOWN, Clock, RankRows, belongs, keys_of, kinds_of, nearest_pairs
 from advisor.metrics.budgeted.collectives import RECEIVE, SEND
 from advisor.model.arrays import Array, distinct
-from advisor.ranks.align import UNKNOWN, Clock, RankRows, belongs, keys_of, kinds_of, nearest_pairs
 
 #: A set of ranks that occurs in this share of the collectives is a communicator; a rarer one lacks lost
 #: calls, and must hold this share of a communicator.

@@ -11,13 +11,13 @@ import numpy as np
 
 from advisor.facts.communication import Calls, transfer_facts
 from advisor.facts.writer import FactWriter
+from advisor.jobs.late_group import UNSEEN, LateGroup
+from advisor.jobs.waiting import Late, Waits
 from advisor.metrics.budgeted.collectives import EXPERTS, KERNELS, QUEUED, small
 from advisor.model.arrays import Array
 from advisor.model.facts import Cell, Interval, Scope, Table, Value
 from advisor.model.findings import Budget
 from advisor.model.parts import BUSY
-from advisor.ranks.late_group import UNSEEN, LateGroup
-from advisor.ranks.waiting import Late, Waits
 
 #: Facts about transfers, which take equally long on all ranks that share them: if ranks differ by less
 #: than this factor, their windows differ.

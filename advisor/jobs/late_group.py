@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
+from advisor.jobs.align import UNKNOWN, RankRows
 from advisor.metrics.budgeted.collectives import EXPERTS, KERNELS
 from advisor.metrics.loaded.kernels import dense
 from advisor.model.arrays import Array
-from advisor.ranks.align import UNKNOWN, RankRows
 
 #: The origin of a lateness before the first collective of the window.
 UNSEEN = "what lies before its window"

@@ -10,13 +10,13 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from advisor.jobs.align import UNKNOWN, RankRows
+from advisor.jobs.clocks import on_common_clock
+from advisor.jobs.match import between_stages, of_kinds
 from advisor.metrics.budgeted.collectives import POINT_TO_POINT
 from advisor.metrics.budgeted.sharing import alone
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, clip, gaps, intersect, joined, subtract, union
 from advisor.model.arrays import Array
-from advisor.ranks.align import UNKNOWN, RankRows
-from advisor.ranks.clocks import on_common_clock
-from advisor.ranks.match import between_stages, of_kinds
 
 #: Ranks that compute together for this share of the time of the one that computes less are one stage.
 _TOGETHER = 0.5

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from advisor.compare.step_work import saved_work
+from advisor.comparison.step_work import saved_work
 from advisor.knowledge.verb_files import limit
 from advisor.model.arrays import Array
 from advisor.model.comparison import CallChange, OperationChange, OperationStatus, PhaseChange

@@ -14,11 +14,11 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from advisor.jobs.pattern import LEVELS_NS, MIN_PATTERN, SIGMA, best_shift, centre, evidence, spacing
 from advisor.metrics.budgeted.collectives import Collectives
 from advisor.metrics.intervals import EMPTY, Spans
 from advisor.metrics.profiled.pace import KernelPace
 from advisor.model.arrays import Array, distinct, median_of
-from advisor.ranks.pattern import LEVELS_NS, MIN_PATTERN, SIGMA, best_shift, centre, evidence, spacing
 from advisor.sources.schema import MISSING
 
 UNKNOWN = MISSING

@@ -12,9 +12,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from advisor.compare.change_facts import COMPARISON, Judgement, RuleOptions, judge, parameter
-from advisor.compare.sides import Side, ratio
-from advisor.compare.statistics import HOST_SPREAD, t_quantile
+from advisor.comparison.change_facts import COMPARISON, Judgement, RuleOptions, judge, parameter
+from advisor.comparison.sides import Side, ratio
+from advisor.comparison.statistics import HOST_SPREAD, t_quantile
 from advisor.errors import InputError, invalid_choice
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.verb_files import limit, moe_router

@@ -20,15 +20,15 @@ from advisor.facts.catalog import CATALOGUE, JOINT
 from advisor.facts.host import own_gap_facts, waited_outliers
 from advisor.facts.needs import reason
 from advisor.facts.writer import FactWriter
+from advisor.jobs.align import RankRows
+from advisor.jobs.gains import transfer_gain, with_arrivals
+from advisor.jobs.late_ranks import TRANSFERS, job_facts, listed, rank_call_facts
+from advisor.jobs.reduction import RankSummary, whole_fact
+from advisor.jobs.waiting import Waits, reduce_ranks
 from advisor.knowledge.facts import need
 from advisor.model.facts import TRACE, FactBase, Scope, Table
 from advisor.model.findings import Finding, Healthy, NotEvaluated, Overruled
 from advisor.model.gain import Prediction
-from advisor.ranks.align import RankRows
-from advisor.ranks.gains import transfer_gain, with_arrivals
-from advisor.ranks.late_ranks import TRANSFERS, job_facts, listed, rank_call_facts
-from advisor.ranks.reduction import RankSummary, whole_fact
-from advisor.ranks.waiting import Waits, reduce_ranks
 
 
 class Part(Struct, frozen=True):

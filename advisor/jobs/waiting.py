@@ -11,13 +11,13 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from advisor.jobs.align import UNKNOWN, Clock, RankRows, align
+from advisor.jobs.late_group import Calls, LateGroup, late_group, late_together
+from advisor.jobs.match import match
+from advisor.jobs.stages import SlowHost, find_stages
 from advisor.metrics.budgeted.collectives import EXPERTS
 from advisor.metrics.profiled.pace import KernelPace, alike_ratio
 from advisor.model.arrays import Array
-from advisor.ranks.align import UNKNOWN, Clock, RankRows, align
-from advisor.ranks.late_group import Calls, LateGroup, late_group, late_together
-from advisor.ranks.match import match
-from advisor.ranks.stages import SlowHost, find_stages
 
 #: Calls of a kernel in a step may differ by this much between ranks that run the same program.
 _SAME_CALLS = 0.1

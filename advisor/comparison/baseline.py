@@ -12,10 +12,10 @@ import msgspec
 from msgspec import Struct, ValidationError
 from msgspec.structs import asdict
 
-from advisor.compare import before_after
-from advisor.compare.differences import absence, among
-from advisor.compare.sides import Side
-from advisor.compare.store import fault_text, parsed
+from advisor.comparison import before_after
+from advisor.comparison.differences import absence, among
+from advisor.comparison.sides import Side
+from advisor.comparison.store import fault_text, parsed
 from advisor.errors import InputError
 from advisor.knowledge.verb_files import limit
 from advisor.model.facts import LEVELS, Scope

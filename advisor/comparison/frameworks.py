@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count
 
 from advisor import __version__
-from advisor.compare.before_after import side_doc
-from advisor.compare.change_facts import RuleOptions, parameter
-from advisor.compare.comparability import judge, launch_ratio
-from advisor.compare.sides import Kernel, Side, by_operation, phase_words
+from advisor.comparison.before_after import side_doc
+from advisor.comparison.change_facts import RuleOptions, parameter
+from advisor.comparison.comparability import judge, launch_ratio
+from advisor.comparison.sides import Kernel, Side, by_operation, phase_words
 from advisor.errors import InputError
 from advisor.knowledge.engine_signs import engines, options_for
 from advisor.knowledge.verb_files import Condition, Difference, framework_differences, limit

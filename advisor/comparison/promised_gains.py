@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from msgspec import to_builtins
 
-from advisor.compare.differences import common_findings, shrank, was_made
-from advisor.compare.sides import Side
+from advisor.comparison.differences import common_findings, shrank, was_made
+from advisor.comparison.sides import Side
 from advisor.model import comparison as m
 from advisor.model.findings import Diagnosis, Finding, identity
 from advisor.model.gain import Gain, Span

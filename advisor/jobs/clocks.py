@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
+from advisor.jobs.align import RankRows
+from advisor.jobs.match import of_kinds
 from advisor.metrics.budgeted.collectives import POINT_TO_POINT
 from advisor.model.arrays import Array
-from advisor.ranks.align import RankRows
-from advisor.ranks.match import of_kinds
 
 #: Clocks of nodes are apart by at most this, ns. Choice: NTP keeps them to some milliseconds.
 _APART_NS = 20_000_000

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from advisor.compare import comparability, differences, values
-from advisor.compare.change_facts import COMPARISON, Judgement, RuleOptions, judge, parameter
-from advisor.compare.promised_gains import gain_checks
-from advisor.compare.sides import (
+from advisor.comparison import comparability, differences, values
+from advisor.comparison.change_facts import COMPARISON, Judgement, RuleOptions, judge, parameter
+from advisor.comparison.promised_gains import gain_checks
+from advisor.comparison.sides import (
     Side,
     call_changes,
     in_equal_steps,
@@ -22,7 +22,7 @@ from advisor.compare.sides import (
     same_steps,
     step_times,
 )
-from advisor.compare.statistics import Change, Noise, mean_change, noise_of, typical_change
+from advisor.comparison.statistics import Change, Noise, mean_change, noise_of, typical_change
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.verb_files import limit
 from advisor.model.arrays import nearest_rank

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
-from advisor.compare.sides import NOT_HOST, Phase, Side, shared
+from advisor.comparison.sides import NOT_HOST, Phase, Side, shared
 from advisor.knowledge.verb_files import Made, limit, made_by
 from advisor.model import comparison as m
 from advisor.model.facts import Cell, Scope

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from advisor.compare.sides import Kernel, Phase, Side, shared
+from advisor.comparison.sides import Kernel, Phase, Side, shared
 from advisor.knowledge.verb_files import factor, limit
 from advisor.model.comparison import Reason
 from advisor.model.facts import Cell

@@ -7,12 +7,12 @@ from math import ceil
 
 import numpy as np
 
+from advisor.jobs.late_group import LateGroup
+from advisor.jobs.late_ranks import pattern
+from advisor.jobs.waiting import Waits
 from advisor.model.findings import Finding
 from advisor.model.gain import Gain, Span, over_all
 from advisor.model.numbers import percent
-from advisor.ranks.late_group import LateGroup
-from advisor.ranks.late_ranks import pattern
-from advisor.ranks.waiting import Waits
 
 # A replay takes one capture. Ranks that meet in collectives go at one pace: what a rank waits less is
 # what each step of all of them is shorter, unless the host was what they waited for all along.

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from advisor.compare.sides import Side
+from advisor.comparison.sides import Side
 from advisor.knowledge.verb_files import compared_values, limit
 from advisor.model.capture import LOAD, SUMS
 from advisor.model.comparison import Reason, ValueChange
