@@ -330,6 +330,17 @@ def _widened(group: Sequence[Item]) -> Scope:
     return dataclasses.replace(first, rank=None, device=device, process=process)
 
 
+#: The table of a finding about several ranks, the one whose numbers the finding has first.
+_BY_RANK = "Share by rank"
+
+
+def rank_of(finding: Finding) -> int | None:
+    """The rank of a job that the numbers and the gain of a finding are of; None if they are of the job."""
+    first = (t.rows[0][0] for t in finding.evidence if t.title == _BY_RANK)
+    rank = next(first, finding.scope.rank)
+    return rank if isinstance(rank, int) else None
+
+
 def _merged(group: Sequence[Finding], total: int, world: int) -> Finding:
     group = sorted(group, key=lambda f: -(f.share or 0.0) * f.confidence)
     worst, ranks = group[0], _ranks(group)
@@ -338,7 +349,7 @@ def _merged(group: Sequence[Finding], total: int, world: int) -> Finding:
     scope = dataclasses.replace(worst.scope, process=worst.scope.process if len(group) == 1 else None)
     shares = [(f.scope.rank, f.share) for f in group if f.share is not None]
     extent = _extent(ranks, total, world, shown, [share for _, share in shares])
-    by_rank = Table(title="Share by rank", columns=("rank", "share:ratio"), rows=tuple(shares[:_SHARES]))
+    by_rank = Table(title=_BY_RANK, columns=("rank", "share:ratio"), rows=tuple(shares[:_SHARES]))
     places = (dataclasses.replace(t, label=f"rank {shown}: {t.label}") for t in worst.time_ranges)
     return worst.replaced(
         scope=_widened(group) if most else scope,

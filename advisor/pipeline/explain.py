@@ -31,6 +31,7 @@ from advisor.gain.attach import ONE_RANK, combine, may_wait, replayer_of
 from advisor.gain.excerpt import NoReplay, recorded_times
 from advisor.gain.replay_ops import NoEstimate
 from advisor.gain.whatifs import SEE_LISTS, Fix, catalogue, make_fix, split_fix
+from advisor.jobs.job import rank_of
 from advisor.jobs.reduction import waits_inside, with_waits
 from advisor.metrics.profiled.stage import Profiled
 from advisor.metrics.stepped.load import logged_step_ns
@@ -250,14 +251,16 @@ def answer(
     source: Input,
     weight_bytes: int | None = None,
     unprofiled_ns: float | None = None,
+    of_job: bool = False,
 ) -> m.WhatIfReport:
     """Predicted step time with the fixes applied in order, from the same step as a diagnosis has: the given
-    one, the logged one or the estimate. Raises InputError if no estimate is possible."""
+    one, the logged one or the estimate. `of_job`: also of fixes that take away what a rank perhaps waits for
+    others, whose captures are known. Raises InputError if no estimate is possible."""
     try:
         logged_ns = logged_step_ns(a)
         replayer = replayer_of(a, weight_bytes, unprofiled_ns=unprofiled_ns, logged_ns=logged_ns)
         found = combine(replayer, fixes)
-        if any(may_wait(a, fix) for fix in fixes):
+        if not of_job and any(may_wait(a, fix) for fix in fixes):
             raise NoEstimate(ONE_RANK)
     except (NoReplay, NoEstimate) as reason:
         raise InputError(f"{source.path}: no estimate: {reason}") from None
@@ -290,7 +293,8 @@ def whatif(
     jobs: int = 1,
 ) -> m.WhatIfReport:
     """The gain of a change, or of several, applied in order: ``whatif("t.sqlite", "batch:n=8")``. Of the
-    ranks of a job, which `jobs` processes read, that of the rank whose step is the longest then.
+    ranks of a job, which `jobs` processes read, that of the rank on which the report of the job estimates a
+    finding with the first fix; without such a finding, of the rank whose step is the longest then.
 
     Raises InputError for an unknown fix, and for a capture that allows no estimate.
     """
@@ -302,11 +306,75 @@ def whatif(
     if not isinstance(given, Job):
         alone = one_capture(listed(path))
         return _whatif(fixes, alone.path, alone.options(chosen), say)
+    if (reported := _as_reported(fixes, given, chosen, progress, jobs)) is not None:
+        return reported
     found = of_each(given, partial(_whatif, fixes), m.WhatIfReport, chosen, progress, jobs)
     rank = max(found, key=lambda r: found[r].step_after_ms.mid)
     return found[rank].replaced(
         input=found[rank].input.replaced(rank=rank),
-        of_job=f"rank {rank} of {len(given.ranks)}, whose step is the longest then: all ranks go at its pace",
+        of_job=f"rank {rank} of {len(given.ranks)}, whose step is the longest then: all ranks go at its "
+        "pace; no finding of the report of the job has this fix",
+    )
+
+
+def _as_reported(
+    fixes: Sequence[str], job: Job, chosen: Options, progress: Progress | None, jobs: int
+) -> m.WhatIfReport | None:
+    """The answer on the rank on which the report of the job estimates a finding with the first of the fixes,
+    with the numbers of the report if it is the only one; None if the report has no such finding."""
+    rules = load_rules(builtin_dir(), *chosen.rules).by_code
+    (report,) = job.read(
+        quietly(replace(chosen, redact=False), progress, jobs)
+    ).diagnoses  # paths as they are
+    known = [f for f in report.findings if rank_of(f) is not None and _has_estimate(f)]
+    parsed = parse_fixes(fixes, rules, {f.code: f.gain for f in reversed(known) if f.gain is not None})
+    first, code = parsed[0], parsed[0].code
+    finding = next((f for f in known if code in (None, f.code) and _fix_of_gain(f).key == first.key), None)
+    if finding is None:
+        return None
+    rank = rank_of(finding)
+    path = next(i.path for i in report.inputs if i.rank == rank)
+    found = _predicted(parsed, Path(path), chosen, progress or (lambda _: None), of_job=True)
+    if len(parsed) == 1 and finding.gain is not None:
+        found = _with_gain(found, finding.gain)
+    named = f"{finding.code} {finding.cause}"
+    return found.replaced(
+        input=found.input.replaced(rank=rank),
+        of_job=f"rank {rank} of {len(job.ranks)}, on which the report of the job estimates {named}",
+    )
+
+
+def _has_estimate(finding: Finding) -> bool:
+    return finding.gain is not None and None not in (finding.gain.what_if, finding.gain.speedup)
+
+
+def _fix_of_gain(finding: Finding) -> Fix:
+    """The fix that the gain of a finding is of."""
+    assert finding.gain is not None
+    assert finding.gain.what_if is not None
+    return make_fix(finding.gain.what_if, finding.gain.params)
+
+
+def _with_gain(report: m.WhatIfReport, gain: Gain) -> m.WhatIfReport:
+    """The answer for one fix with the numbers of a finding's gain, which knows what the other ranks do."""
+    before, after, speedup = gain.step_before_ms, gain.step_after_ms, gain.speedup
+    if before is None or after is None or speedup is None:
+        return report
+    won = before.mid - after.mid
+    (step,) = report.fixes
+    step = step.replaced(
+        step_before_ms=before.mid,
+        step_after_ms=after.mid,
+        marginal_ms=won,
+        marginal_share=won / before.mid,
+        speedup=speedup.mid,
+    )
+    return report.replaced(
+        fixes=(step,),
+        step_before_ms=before,
+        step_after_ms=after,
+        speedup=speedup,
+        assumptions=gain.assumptions,
     )
 
 
@@ -321,6 +389,12 @@ def _whatif(
         ]
         estimated = {f.code: f.gain for f in reversed(found) if f.gain is not None}
         parsed = parse_fixes(fixes, rules, estimated)
+    return _predicted(parsed, path, chosen, say)
+
+
+def _predicted(
+    fixes: Sequence[Fix], path: Path, chosen: Options, say: Progress, of_job: bool = False
+) -> m.WhatIfReport:
     weights = given_weights(chosen.weight_bytes)
     unprofiled = given_step_ns(chosen.unprofiled_step)
     say("reading")
@@ -329,4 +403,5 @@ def _whatif(
         source = document.input_of(analysis, serving)
         say("replaying")
         tool = Tool(version=__version__, engine=chosen.engine or default_engine())
-        return answer(with_waits(analysis, waits_inside(analysis)), parsed, tool, source, weights, unprofiled)
+        waited = with_waits(analysis, waits_inside(analysis))
+        return answer(waited, fixes, tool, source, weights, unprofiled, of_job)
