@@ -248,7 +248,7 @@ def passes(
     """Whether the tests pass with this code in the function, up to the first that does not."""
     if function is not None and code is not None:
         function.__code__ = code
-    following = [*tests[1:], None]
+    following = [*tests[1:], None] if tests else []
     return not any(
         report.failed
         for test, after in zip(tests, following, strict=True)

@@ -33,3 +33,8 @@ def test_each_change_that_no_test_notices_has_its_line() -> None:
         }
         gone += [f"{path}: {before} in: {line}" for line, before in listed if (line, before) not in there]
     assert gone == [], "gone from the source: take it out of benchmarks/mutants.md, or change it there"
+
+
+def test_a_change_that_no_test_reaches_is_not_noticed() -> None:
+    """No test fails where none runs."""
+    assert script("benchmarks/mutants.py").passes([])
