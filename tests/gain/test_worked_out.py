@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,11 +23,9 @@ from advisor.gain.recording import recordings
 from advisor.gain.sampling import Kinds, _typical
 from advisor.gain.spread import around, error_of_mean, span
 from advisor.gain.whatifs import Fix, constant
-from advisor.metrics.profiled.stage import measure
 from advisor.model.arrays import Array
-from advisor.sources.open import open_trace
+from advisor.sources.schema import MISSING, OPERATIONS
 from tests.gain.support import calls, fix, inputs, ops
-from tests.kineto_builder import Profile
 
 # --- spread ----------------------------------------------------------------------------------------
 
@@ -176,18 +173,26 @@ def test_launches_become_as_short_as_on_a_healthy_host(
 # --- what the profiler records ---------------------------------------------------------------------
 
 
-def test_each_operator_that_the_profiler_recorded_costs_the_program_time(tmp_path: Path) -> None:
-    """Three operators on one thread: before the n-th, n times the cost of one."""
-    p = Profile().gpu().process(1)
-    for step in range(3):
-        at = step * 100_000
-        p.op("aten::add", at, 30_000)
-        p.launch(at + 2_000, 5_000, "k", at + 40_000, 10_000)
-    (((start, cost, operators),),) = recordings(
-        measure(open_trace(p.write(tmp_path / "trace.json")))
-    ).values()
-    assert np.diff(start).tolist() == [100_000, 100_000]
-    assert cost == pytest.approx(constant("operator_trace_cost") * np.arange(4))
+def test_each_operator_that_the_profiler_recorded_costs_the_program_time() -> None:
+    """An operator, an operator with its sizes, one that a range names, and a range that is no operator."""
+    columns = {
+        "start": np.array([30, 10, 20, 40]),
+        "thread": np.zeros(4, np.int64),
+        "domain": np.array([OPERATIONS, OPERATIONS, 0, 0]),
+        "operands_id": np.array([MISSING, 3, MISSING, MISSING]),
+    }
+    written, sized = np.array([False, False, True, False]), np.zeros(4, bool)
+    ranges = SimpleNamespace(text_of=np.arange(4), operator_texts=(written, sized))
+    trace = SimpleNamespace(
+        has=lambda table: table == "ranges", columns=lambda _, names: {n: columns[n] for n in names}
+    )
+    a: Any = SimpleNamespace(trace=trace, ranges=ranges)
+    (((start, cost, operators),),) = recordings(a).values()
+    one, by_range, sizes = (
+        constant(n) for n in ("operator_trace_cost", "nvtx_operator_cost", "shapes_trace_cost")
+    )
+    assert start.tolist() == [10, 20, 30]
+    assert np.diff(cost) == pytest.approx([one + sizes, by_range, one])
     assert operators
 
 

@@ -1,0 +1,206 @@
+"""Small pieces of the metrics, each on a table of a few rows with an answer that is worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from advisor.metrics import limits
+from advisor.metrics.budgeted import ties
+from advisor.metrics.budgeted.callsites import small_uploads
+from advisor.metrics.intervals import Spans
+from advisor.metrics.loaded.losses import _gaps, _random_loss
+from advisor.metrics.stepped.arrivals import _between_tokens, _Waits
+from advisor.metrics.stepped.load import Replica, common_token_ms
+from advisor.metrics.stepped.pairing import _by_neighbours
+from advisor.metrics.stepped.startup import Startup
+from advisor.metrics.stepped.window import cold_steps, warmup_steps
+from advisor.metrics.steps.find import _lacks_ends, _marked
+from advisor.metrics.steps.model import Method, Steps, Work, no_steps
+from advisor.model.arrays import Array
+from advisor.sources.schema import DTOH, HTOD, MISSING
+from tests.builder import Export
+from tests.metrics.support import analysis
+
+
+def steps(
+    length: Sequence[int], size: Sequence[int], phase: Sequence[str] = (), method: Method = "markers"
+) -> Steps:
+    """Steps right behind each other, of these lengths and numbers of operations."""
+    end = np.cumsum(length)
+    start = end - np.array(length)
+    of_op = np.repeat(np.arange(len(length)), size)
+    return Steps(method, 1.0, tuple(phase) or ("decode",) * len(length), start, end, start, end, of_op)
+
+
+def ops_of(some: Steps) -> Any:
+    """Their operations, which take the whole of each step in equal parts."""
+    return SimpleNamespace(length=((some.gpu_end - some.gpu_start) // some.size)[some.op_step])
+
+
+NO_STARTUP = Startup(0, 0, 0)
+
+
+# --- warm-up -----------------------------------------------------------------------------------------
+
+
+def test_a_first_step_as_quick_as_the_others_is_no_warm_up() -> None:
+    even = steps([100] * 8, [10] * 8)
+    assert warmup_steps(even, NO_STARTUP, ops_of(even)).tolist() == []
+
+
+def test_a_first_step_of_the_same_work_that_takes_longer_is_warm_up() -> None:
+    slow = steps([140, *[100] * 7], [10] * 8)
+    assert warmup_steps(slow, NO_STARTUP, ops_of(slow)).tolist() == [140]
+
+
+def test_a_first_step_of_more_work_is_no_warm_up() -> None:
+    longer = steps([140, *[100] * 7], [14, *[10] * 7])
+    assert warmup_steps(longer, NO_STARTUP, ops_of(longer)).tolist() == []
+
+
+def test_steps_on_a_rising_clock_are_warm_up_while_they_are_of_the_same_phase_and_size() -> None:
+    """Of twenty steps the first three take twice the time of the others."""
+    length, decode = [200] * 3 + [100] * 17, ["decode"] * 17
+    for phase, size, expected in [("decode", 10, 3), ("prefill", 10, 1), ("decode", 20, 1)]:
+        some = steps(length, [size] * 3 + [10] * 17, [phase] * 3 + decode)
+        assert cold_steps(some, NO_STARTUP, ops_of(some)) == expected
+
+
+# --- steps -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("last", "lacks"), [(30, True), (25, False), (10, False)])
+def test_a_part_as_large_as_several_others_lacks_ends(last: int, lacks: bool) -> None:
+    some = steps([100] * 5, [10, 10, 10, 10, last], method="graph launches")
+    work: Any = SimpleNamespace()
+    assert _lacks_ends(work, some) is lacks
+
+
+def test_steps_keep_how_many_ranges_were_seen() -> None:
+    """Those of the ranges; where there are none, those of the steps."""
+    for own, other, expected in [(3, 5, 5), (3, 0, 3)]:
+        assert _marked(no_steps(1, seen=own), no_steps(1, seen=other)).ranges_seen == expected
+
+
+def test_an_upload_counts_for_no_share_of_kernel_time() -> None:
+    """Kernels of 30 ns in steps and 10 ns outside, a copy of 60 ns in a step."""
+    work: Any = SimpleNamespace(name=np.array([0, 0, MISSING]), length=np.array([30, 10, 60]))
+    inside = np.array([0, MISSING, 0])
+    assert Work.share_inside(work, inside) == 0.75
+    assert Work.share_inside(work, inside, copies=True) == 0.9
+
+
+def test_without_kernels_the_share_is_of_all_time() -> None:
+    work: Any = SimpleNamespace(name=np.array([MISSING, MISSING]), length=np.array([30, 10]))
+    assert Work.share_inside(work, np.array([0, MISSING])) == 0.75
+
+
+# --- load --------------------------------------------------------------------------------------------
+
+
+def replica(token_ms: float | None, output_per_s: float | None) -> Replica:
+    return Replica(0, None, None, None, output_per_s, None, token_ms, None)
+
+
+def test_the_time_of_a_token_over_replicas_counts_each_by_its_tokens() -> None:
+    assert common_token_ms([replica(10.0, 300.0), replica(14.0, 100.0)]) == pytest.approx(11.0)
+
+
+def test_replicas_whose_tokens_are_not_known_count_alike() -> None:
+    assert common_token_ms([replica(10.0, None), replica(14.0, 100.0)]) == pytest.approx(12.0)
+    assert common_token_ms([replica(None, 100.0), replica(14.0, 100.0)]) == pytest.approx(14.0)
+
+
+def test_replicas_that_differ_much_have_no_common_time() -> None:
+    assert common_token_ms([replica(10.0, 1.0), replica(15.1, 1.0)]) is None
+    assert common_token_ms([replica(None, 1.0)]) is None
+
+
+def waits(phase: str, length: int) -> bool:
+    """Whether waits of this length before three steps of 100 ns lie between tokens."""
+    some = steps([1_000, 1_000, 1_000], [1, 1, 1], [phase] * 3)
+    end = some.gpu_end - 100
+    nothing = np.zeros(3, np.int64)
+    return _between_tokens(_Waits(np.arange(3), Spans(end - length, end), nothing, nothing, nothing), some)
+
+
+def test_short_waits_before_the_next_tokens_are_not_for_requests() -> None:
+    assert waits("decode", 299)
+    assert not waits("decode", 301)
+    assert not waits("prefill", 299)
+
+
+# --- losses ------------------------------------------------------------------------------------------
+
+
+def test_as_many_numbers_as_are_needed_are_enough() -> None:
+    """Of the process with most numbers: 2, 4 and 6."""
+    process, number = np.array([1, 1, 1, 2, 2]), np.array([2, 4, 6, 9, MISSING])
+    assert _gaps(process, number, 3).tolist() == [2, 2]
+    assert _gaps(process, number, 4).tolist() == []
+    assert _gaps(process, number, 3, wide=3.0).tolist() == []
+
+
+def counted(counts: Array) -> float:
+    """The loss of kernels that come so often, a row a step."""
+    step, name = (np.repeat(i, counts.ravel()) for i in map(np.ravel, np.indices(counts.shape)))
+    return _random_loss(step, name)
+
+
+def test_kernels_that_vary_each_for_itself_were_left_out_at_random() -> None:
+    """Of 20 calls on average 18 and 22 by turns in four steps: a variance of 16/3, a loss of 4/15."""
+    turns = np.array([[1, 1, -1, -1], [1, -1, 1, -1], [1, -1, -1, 1]]).T
+    counts = 20 + 2 * np.concatenate((turns, -turns), axis=1)
+    assert counted(counts) == pytest.approx(4 / 15)
+
+
+def test_kernels_that_never_vary_lost_nothing() -> None:
+    assert counted(np.full((4, 6), 20)) == 0.0
+
+
+# --- two recordings ----------------------------------------------------------------------------------
+
+
+def test_operations_with_equal_neighbours_are_the_same() -> None:
+    tokens = np.array([5, 6, 7, 5, 8])
+    assert _by_neighbours(tokens, tokens, np.array([10, 11, 12, 13, 14])).tolist() == [10, 11, 12, 13, 14]
+
+
+def test_an_operation_without_a_counterpart_matches_nothing() -> None:
+    own, other = np.array([5, 6, 9]), np.array([5, 6, 7])
+    assert _by_neighbours(own, other, np.arange(3))[-1] == MISSING
+    assert _by_neighbours(own, other[:0], np.arange(0)).tolist() == [MISSING] * 3
+
+
+# --- host --------------------------------------------------------------------------------------------
+
+
+def test_what_a_wait_is_for_is_told_by_the_last_operation_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uploads and results, small and large; a kernel; nothing."""
+    large = limits.host.SMALL_COPY_BYTES + 1
+    table = {
+        "kind": np.array([HTOD, HTOD, DTOH, DTOH, 0]),
+        "bytes": np.array([large - 1, large, large - 1, large, 0]),
+    }
+    monkeypatch.setattr(ties, "of_copies", lambda *given: table[given[-1]])
+    a: Any = SimpleNamespace(trace=None, ops=None)
+    kind, copy = ties._kinds(a, np.array([0, 1, 2, 3, 4, MISSING]), np.zeros(6, bool))
+    assert kind.tolist() == [ties.UPLOAD, ties.WORK, ties.RESULT, ties.RESULT, ties.WORK, ties.NONE]
+    assert copy.tolist() == [0, 1, 2, 3, MISSING, MISSING]
+
+
+@pytest.mark.parametrize(("more", "count"), [(0, 8), (1, 0)])
+def test_copies_of_64_kib_are_small(more: int, count: int, tmp_path: Path) -> None:
+    """Eight uploads in a row; then a kernel."""
+    e = Export().gpu().process(1)
+    for i in range(8):
+        e.copy(at=i * 20_000, bytes=(64 << 10) + more, copy_start=i * 20_000 + 6_000, copy_dur=2_000)
+    e.launch(at=200_000, kernel_start=210_000)
+    at, run = small_uploads(analysis(e, tmp_path), 0)
+    assert (len(at), len(set(run.tolist()))) == (count, min(count, 1))
