@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from advisor.model.facts import Cell
 from advisor.model.findings import NO_WORK, PACED, UNREADABLE, Advice, Diagnosis, Finding
@@ -233,14 +233,20 @@ def _steps(d: Diagnosis) -> Iterator[b.Block]:
     )
 
 
+def in_order(d: Diagnosis, finding: Finding, done: Collection[str] = ()) -> str:
+    """The fix in a few words, after the fixes that it requires but those of the codes `done`: ``remove
+    read-backs to the host, then use CUDA graphs``."""
+    own = first_fix(finding)
+    advice = {a.action: fix(a) for f in d.findings for a in f.recommendations}
+    before = [advice[t.action] for t in _required(d, finding) if t.action in advice and t.code not in done]
+    if finding.recommendations and (ranks := fix(finding.recommendations[0])) != own:
+        before.append(ranks)
+    return ", then ".join(part for part in (", ".join(before), own) if part)
+
+
 def what_to_do(d: Diagnosis, first: Finding) -> str:
     """The fix, after the fixes that it requires."""
-    own = first_fix(first)
-    advice = {a.action: fix(a) for f in d.findings for a in f.recommendations}
-    before = [advice[t.action] for t in _required(d, first) if t.action in advice]
-    if first.recommendations and (ranks := fix(first.recommendations[0])) != own:
-        before.append(ranks)
-    text = ", then ".join(part for part in (", ".join(before), own) if part)
+    own, text = first_fix(first), in_order(d, first)
     if (joint := first.joint) is not None:
         fixes = [first_fix(f) for f in d.findings if f.code in joint.codes and f.code != first.code]
         text = " and ".join(dict.fromkeys((text, *fixes)))
@@ -316,7 +322,7 @@ def findings(d: Diagnosis, top: int | None = None) -> Iterator[b.Block]:
     faults = [f for f in rest if f.severity != "info" or f.invalidates]
     yield b.Gap()
     if faults:
-        yield _table(faults, top, d.baseline is not None)
+        yield _table(d, faults, top)
     # Findings whose fix gains nothing alone, but behind the fixes of others.
     won = {s.code: s.marginal_share for s in (d.combined.steps if d.combined is not None else ())}
     unlocked = [f for f in d.findings if f.severity == "info" and won.get(f.code, 0.0) >= WORTH]
@@ -377,19 +383,22 @@ def _behind(f: Finding, numbers: Mapping[str, int]) -> str:
     return f"with {', '.join(others)} {percent(gain.after_first)}: " if others else ""
 
 
-def _table(findings: Sequence[Finding], top: int | None, marked: bool) -> b.Grid:
-    """One row per rule; a rule that fired in several places shows the first."""
+def _table(d: Diagnosis, findings: Sequence[Finding], top: int | None) -> b.Grid:
+    """One row per rule; a rule that fired in several places shows the first. Its fix comes behind
+    those that it requires and no row above has."""
+    marked = d.baseline is not None
     times = Counter(f.code for f in findings)
     numbers = {f.code: f.rank for f in reversed(findings)}
     rows: list[tuple[Cell, ...]] = []
-    for code in list(times)[:top]:
+    shown = list(times)[:top]
+    for i, code in enumerate(shown):
         f = next(f for f in findings if f.code == code)
         name = f"{f.code} {f.cause}" + (f" ({times[code]} places)" if times[code] > 1 else "")
         state = (phrases.state(f),) if marked else ()
         share, saved = phrases.share_text(f) or "-", saves(f) or "-"
         on = f"rank {f.scope.rank}: " if f.scope.rank is not None and times[code] == 1 else ""
         behind = _behind(f, numbers)
-        fixes = ", else ".join(filter(None, (first_fix(f), otherwise(f))))
+        fixes = ", else ".join(filter(None, (in_order(d, f, shown[:i]), otherwise(f))))
         do = behind + on + fixes if fixes else ""
         rows.append((str(f.rank), f.severity, *state, name, share, saved, do))
     heads = ("#", "severity", *(("state",) if marked else ()), "finding", "share", "saves", "do first")
@@ -414,7 +423,7 @@ def table(diagnoses: Sequence[Diagnosis], against: bool = False) -> Iterator[b.B
         levels["" if found is None else found.severity] += 1
         about = ("info", "-", "-", "nothing to fix")
         if found is not None:
-            about = (found.severity, found.code, saves(found) or "-", first_fix(found))
+            about = (found.severity, found.code, saves(found) or "-", in_order(d, found))
         rows.append((name, *steps, busy, *about))
     change = ("against the first",) if base else ()
     heads = ("capture", "step ms", *change, "busy", "level", "finding", "saves", "do first")
