@@ -10,20 +10,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor.gain import behind, limits
-from advisor.gain.attach import _repeats
+from advisor.gain import behind, fixes_copies, limits
+from advisor.gain.attach import Gains, _repeats
 from advisor.gain.behind import held_by_each_other
 from advisor.gain.fixes import _left_out
+from advisor.gain.fixes_copies import coalesce_copies
 from advisor.gain.fixes_device import _half_as_wide, _rate_loss
 from advisor.gain.fixes_host import faster_launches
 from advisor.gain.inputs import NEVER, with_own_code
 from advisor.gain.possible import Possible
-from advisor.gain.profiler import Scenario
+from advisor.gain.profiler import Scenario, node_inflation
 from advisor.gain.recording import recordings
 from advisor.gain.sampling import Kinds, _typical
 from advisor.gain.spread import around, error_of_mean, span
 from advisor.gain.whatifs import Fix, constant
+from advisor.metrics.loaded.operations import Kind
 from advisor.model.arrays import Array
+from advisor.model.gain import Gain
 from advisor.sources.schema import MISSING, OPERATIONS
 from tests.gain.support import calls, fix, inputs, ops
 
@@ -215,3 +218,83 @@ def test_attention_in_32_bits_makes_three_products_of_each() -> None:
     given = inputs(calls([(0, 0.0, 1.0)]), ops([(0, 0, 0.0, 0.0, 100_000.0)] * 2))
     left = _half_as_wide(given, work, np.array([True, False]), 0)
     assert left == pytest.approx([1.0, _rate_loss(0) / 6])
+
+
+# --- copies ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("lean", "first"), [(0, 2_500.0), (-1, 5_000.0)])
+def test_the_first_of_small_copies_moves_the_bytes_of_all(
+    lean: int, first: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies of 4,000 and 6,000 bytes in 2,000 and 3,600 ns, and a kernel; the link moves 4 bytes a ns, the
+    quickest of the copies 2."""
+    run = np.array([0, 0, MISSING])
+    monkeypatch.setattr(fixes_copies, "_small_runs", lambda *_: (run, run))
+    rows = [(0, 0, 0.0, 10.0, 2_000.0), (1, 0, 0.0, 10.0, 3_600.0), (2, 0, 0.0, 10.0, 100.0)]
+    given = inputs(calls([(0, 0.0, 500.0)] * 3), ops(rows), waits=[(1, 1, 5.0), (2, 2, 5.0)])
+    work: Any = SimpleNamespace(copied=np.array([4_000, 6_000, 0]), link_rate=lambda: 4e9)
+    left = coalesce_copies(fix("coalesce_copies"), given, work, Scenario(), lean)
+    assert left.ops.duration.tolist() == pytest.approx([first, 0.0, 100.0])
+    assert left.ops.gap.tolist() == [10.0, 0.0, 10.0]
+    assert left.calls.own.tolist() == [500.0, 0.0, 500.0]
+    assert left.waits.call.tolist() == [2]
+
+
+# --- kernels of graphs -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("node_ns", "inflation"), [(1_250, 1.25), (3_000, 1.0), (1_000, 1.0)])
+def test_kernels_of_graphs_are_compared_with_those_that_were_launched_one_by_one(
+    node_ns: int, inflation: float
+) -> None:
+    """As many of each, of one launch shape; a copy says nothing, and three times as long is other work."""
+    runs = limits.PROVING_RUNS
+    node = np.repeat([1, 0, 0], [runs, runs, 1])
+    count = len(node)
+    zeros = np.zeros(count, np.int64)
+    a: Any = SimpleNamespace(
+        main_device=0,
+        main_process=0,
+        op_name=zeros,
+        ops=SimpleNamespace(
+            device=zeros,
+            process=zeros,
+            length=np.where(node == 1, node_ns, 1_000),
+            kind=np.where(np.arange(count) < 2 * runs, Kind.KERNEL, Kind.COPY),
+            graph_node=node,
+            row=np.arange(count),
+        ),
+        trace=SimpleNamespace(columns=lambda _, names: {n: np.ones(count, np.int64) for n in names}),
+    )
+    assert node_inflation(a) == pytest.approx(inflation)
+
+
+# --- what a finding's fix takes off ----------------------------------------------------------------
+
+
+def test_the_time_that_a_fix_takes_off_counts_as_often_as_its_step() -> None:
+    """Of two operations of 10 ns in a step that stands for three the first loses 6 ns, the second grows."""
+    step = np.array([4, 4])
+    before, after = (
+        SimpleNamespace(ops=SimpleNamespace(duration=np.array(d), step=step))
+        for d in ([10.0, 10.0], [4.0, 12.0])
+    )
+    replays = SimpleNamespace(
+        inputs=lambda fixes, _: after if fixes else before,
+        middle=None,
+        middle_of=lambda _: None,
+        excerpt=SimpleNamespace(share=lambda steps: np.full(len(steps), 3.0)),
+    )
+    some: Any = SimpleNamespace(
+        gain=Gain(what_if="remove_gc", params={}, measure="latency", per="step"), code="x", cause="x"
+    )
+
+    def removed(replayer: Any, saved: float | None) -> Any:
+        gains: Any = SimpleNamespace(_replayer=replayer, _saved_alone=lambda _: saved)
+        return Gains.removed_in(gains, some)
+
+    of_step, ns = removed(replays, 0.1)
+    assert (of_step.tolist(), ns.tolist()) == ([4, 4], [18.0, 0.0])
+    assert removed(replays, None) is None
+    assert removed(None, 0.1) is None

@@ -12,9 +12,13 @@ import pytest
 
 from advisor.metrics import limits
 from advisor.metrics.budgeted import ties
-from advisor.metrics.budgeted.callsites import small_uploads
+from advisor.metrics.budgeted.callsites import CallSiteFinder, small_uploads
 from advisor.metrics.intervals import Spans
+from advisor.metrics.loaded import workload
 from advisor.metrics.loaded.losses import _gaps, _random_loss
+from advisor.metrics.loaded.workload import ran_on
+from advisor.metrics.profiled import preparation
+from advisor.metrics.profiled.preparation import preparing
 from advisor.metrics.stepped.arrivals import _between_tokens, _Waits
 from advisor.metrics.stepped.load import Replica, common_token_ms
 from advisor.metrics.stepped.pairing import _by_neighbours
@@ -193,6 +197,61 @@ def test_what_a_wait_is_for_is_told_by_the_last_operation_before_it(monkeypatch:
     kind, copy = ties._kinds(a, np.array([0, 1, 2, 3, 4, MISSING]), np.zeros(6, bool))
     assert kind.tolist() == [ties.UPLOAD, ties.WORK, ties.RESULT, ties.RESULT, ties.WORK, ties.NONE]
     assert copy.tolist() == [0, 1, 2, 3, MISSING, MISSING]
+
+
+def test_a_sample_belongs_to_the_call_that_it_lies_in() -> None:
+    """Of two calls 20 samples lie in the second; one lies between them, one is another thread's."""
+    columns = {
+        "time": np.concatenate((200 + np.arange(20), [150, 250])),
+        "thread": np.concatenate((np.full(21, 7), [8])),
+        "callchain": np.arange(22),
+    }
+    calls = SimpleNamespace(thread=7, start=np.array([0, 200]), end=np.array([100, 300]))
+    finder: Any = SimpleNamespace(
+        _trace=SimpleNamespace(columns=lambda *_: columns),
+        _calls=calls,
+        _sites_of_chains=lambda chain: (np.zeros(len(chain), np.int64), ["main"]),
+    )
+    located = CallSiteFinder._by_sample(finder, np.array([0, 1]))
+    assert located is not None
+    site, labels, at = located
+    assert (site.tolist(), labels, at.tolist()) == ([0] * 20, ["main"], [1] * 20)
+
+
+@pytest.mark.parametrize(
+    ("active", "words"), [(0.9, "samples show a GPU at work"), (0.0, "another process (a worker, a server)")]
+)
+def test_samples_of_a_gpu_at_work_tell_that_the_work_was_not_recorded(
+    active: float, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workload, "_split_texts", lambda _: ([], []))
+    capture = SimpleNamespace(trace_sources=(), memory_of=(), cuda_traced=True, gpus_listed=1)
+    columns = {"call": np.zeros(0, np.int64), "gr_active": np.array([0.0, active])}
+    trace: Any = SimpleNamespace(
+        capture=capture,
+        has=lambda _: False,
+        columns=lambda _, names: {n: columns[n] for n in names if n in columns},
+    )
+    ranges: Any = None
+    processor, sign = ran_on(trace, ranges)
+    assert processor is None
+    assert words in sign
+
+
+def test_what_follows_the_results_of_a_step_prepares_the_next_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results, a kernel, a replay of two nodes, a kernel, results, a kernel, a replay, a kernel."""
+    node = np.array([0, 0, 1, 2, 0, 0, 0, 1, 0])
+    results = np.isin(np.arange(9), (0, 5))
+    monkeypatch.setattr(preparation, "of_copies", lambda *_: np.where(results, DTOH, 0))
+    nothing = np.full(9, MISSING)
+    a: Any = SimpleNamespace(
+        ops=SimpleNamespace(device=np.zeros(9, np.int64), api=nothing, graph_node=node),
+        trace=SimpleNamespace(columns=lambda *_: {"call": np.zeros(0, np.int64)}),
+        op_name=np.where(results, MISSING, 0),
+        names=SimpleNamespace(mask=lambda _: np.array([False])),
+        steps=SimpleNamespace(op_step=nothing),
+    )
+    assert np.flatnonzero(preparing(a, 0)).tolist() == [1, 6]
 
 
 @pytest.mark.parametrize(("more", "count"), [(0, 8), (1, 0)])
