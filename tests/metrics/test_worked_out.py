@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from advisor.metrics import limits
-from advisor.metrics.budgeted import ties
+from advisor.metrics.budgeted import experts, ties
+from advisor.metrics.budgeted import like as alike
 from advisor.metrics.budgeted.callsites import CallSiteFinder, small_uploads
 from advisor.metrics.intervals import Spans
 from advisor.metrics.loaded import workload
@@ -166,6 +167,44 @@ def test_kernels_that_vary_each_for_itself_were_left_out_at_random() -> None:
 
 def test_kernels_that_never_vary_lost_nothing() -> None:
     assert counted(np.full((4, 6), 20)) == 0.0
+
+
+# --- kernels -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("alone", "own_work"), [(0.5, True), (0.49, False)])
+def test_slow_calls_that_come_once_a_step_and_run_alone_for_half_of_their_time_are_work_of_their_own(
+    alone: float, own_work: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty steps of three calls, of which the last takes three times as long."""
+    monkeypatch.setattr(alike, "alone_ratio", lambda *_: alone)
+    calls: Any = SimpleNamespace(group=np.zeros(60, np.int64), at=np.arange(60))
+    a: Any = SimpleNamespace(steps=SimpleNamespace(op_step=np.repeat(np.arange(20), 3)))
+    assert alike.two_modes(a, 0, calls, 0, np.tile([100, 100, 300], 20)) is own_work
+
+
+@pytest.mark.parametrize(("later", "layers"), [(0, 1), (1, 1), (2, 0)])
+def test_a_layer_of_experts_ends_in_its_step_or_the_next(
+    later: int, layers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A choice of experts, two products, and what combines them, the last two so many steps later."""
+    nothing = np.zeros(0, np.int64)
+    monkeypatch.setattr(experts, "_loops", lambda *_: (nothing, nothing))
+    monkeypatch.setattr(experts, "_readbacks", lambda *_: nothing)
+    known = [("scan_sort", "top-k"), ("gemm", ""), ("index", experts._COMBINE[0])]
+    kernels = [SimpleNamespace(family=family, operation=operation) for family, operation in known]
+    a: Any = SimpleNamespace(
+        device_kernels=lambda _: np.arange(4),
+        step_count=3,
+        steps=SimpleNamespace(op_step=np.array([0, 0, later, later])),
+        names=SimpleNamespace(mask=lambda of: np.array([of(k) for k in kernels])),
+        op_name=np.array([0, 1, 1, 2]),
+        ops=SimpleNamespace(start=10 * np.arange(4), end=10 * np.arange(4) + 8),
+    )
+    found = experts.loose_experts(a, 0)
+    assert found is not None
+    assert (found.start.tolist(), found.end.tolist()) == ([0][:layers], [38][:layers])
+    assert found.kernels.tolist() == [4][:layers]
 
 
 # --- two recordings ----------------------------------------------------------------------------------
