@@ -14,6 +14,7 @@ from advisor.metrics import limits
 from advisor.metrics.budgeted import experts, ties
 from advisor.metrics.budgeted import like as alike
 from advisor.metrics.budgeted.callsites import CallSiteFinder, small_uploads
+from advisor.metrics.budgeted.step_times import _in_turns
 from advisor.metrics.intervals import Spans
 from advisor.metrics.loaded import workload
 from advisor.metrics.loaded.losses import _gaps, _random_loss
@@ -25,6 +26,7 @@ from advisor.metrics.stepped.load import Replica, common_token_ms
 from advisor.metrics.stepped.pairing import _by_neighbours
 from advisor.metrics.stepped.startup import Startup
 from advisor.metrics.stepped.window import cold_steps, warmup_steps
+from advisor.metrics.steps import sequence
 from advisor.metrics.steps.find import _lacks_ends, _marked
 from advisor.metrics.steps.model import Method, Steps, Work, no_steps
 from advisor.model.arrays import Array
@@ -48,6 +50,8 @@ def ops_of(some: Steps) -> Any:
     return SimpleNamespace(length=((some.gpu_end - some.gpu_start) // some.size)[some.op_step])
 
 
+#: Operations of a mixture of experts.
+ROUTES, READS, WAITED = range(3)
 NO_STARTUP = Startup(0, 0, 0)
 
 
@@ -205,6 +209,35 @@ def test_a_layer_of_experts_ends_in_its_step_or_the_next(
     assert found is not None
     assert (found.start.tolist(), found.end.tolist()) == ([0][:layers], [38][:layers])
     assert found.kernels.tolist() == [4][:layers]
+
+
+@pytest.mark.parametrize(
+    ("after", "turns"),
+    [((0, 8, 16, 24), True), ((0, 8, 16), False), ((0, 8, 16, 25), False), ((0, 7, 14, 21), False)],
+    [((0, 8, 16, 24), True), ((0, 8, 16), False), ((0, 8, 16, 25), False), ((0, 7, 14, 21), False)],
+)
+def test_three_stretches_of_eight_steps_between_prompts_are_turns(after: Sequence[int], turns: bool) -> None:
+    assert _in_turns(np.array(after)) is turns
+
+
+@pytest.mark.parametrize(("first", "found"), [(1, 1), (2, 0)])
+def test_each_whole_part_routes_tokens_equally_often(
+    first: int, found: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seven parts between waits, which route once each, but for the first whole one: that so often."""
+    monkeypatch.setattr(sequence, "segmented", lambda *_: no_steps(0))
+    back = 2 * int(np.ceil(limits.steps.READBACKS_A_LAYER))
+    parts = [[ROUTES] * (first if i == 1 else 1) + [READS] * back + [WAITED] for i in range(7)]
+    kind = np.concatenate(parts)
+    work: Any = SimpleNamespace(
+        main_stream=np.arange(len(kind)),
+        launched=np.arange(len(kind)),
+        ops=SimpleNamespace(api=np.arange(len(kind))),
+        copied=lambda _: np.flatnonzero(kind == READS),
+        last_before=lambda *_: np.flatnonzero(kind == WAITED),
+        waits=None,
+    )
+    assert len(list(sequence.routed_sequences(work, np.flatnonzero(kind == ROUTES)))) == found
 
 
 # --- two recordings ----------------------------------------------------------------------------------
