@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 
 from advisor.engine.infer import Inference
 from advisor.engine.rank import in_one_place
-from advisor.model.facts import Held
 from advisor.model.findings import Finding
 from advisor.model.gain import Gain
+from advisor.model.held import HeldKernels
 from advisor.model.parts import PARTS
 from advisor.model.rules import judges_capture
 
@@ -61,7 +61,7 @@ def _lies_inside(finding: Finding, other: Finding, inference: Inference) -> bool
     return _in_common(finding, other, inference) >= INSIDE * (finding.share or 0.0)
 
 
-def _kernels(finding: Finding, inference: Inference) -> Held | None:
+def _kernels(finding: Finding, inference: Inference) -> HeldKernels | None:
     """The kernels whose share is what the finding holds."""
     impact = inference.program.by_code[finding.code].spec.impact
     facts = (inference.view.fact(name, finding.scope) for name in (impact.facts if impact else ()))

@@ -10,12 +10,13 @@ from copy import copy
 from typing import Any, Self
 
 import numpy as np
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from advisor.knowledge.facts import FactSpec, evidence_tables
 from advisor.model.arrays import Array
 from advisor.model.facts import TRACE, Fact, FactBase, Interval, Row, Scope, Table, Unit, Value
 from advisor.model.gain import whole
+from advisor.model.held import HeldKernels
 from advisor.sources.ranges import MOST_NS
 
 _FINITE = sys.float_info.max
@@ -36,24 +37,6 @@ def _plain(value: Any) -> Value | None:
     """A NumPy scalar as a plain value; None for NaN."""
     found: Value | None = getattr(value, "item", lambda: value)()
     return None if found != found else found
-
-
-class HeldKernels(Struct, frozen=True):
-    """Some of the kernels of a device: `bits`, a mask packed eight to a byte, over those whose times (ns)
-    `length` holds."""
-
-    bits: Array
-    length: Array
-
-    def share_in(self, other: Any) -> float:
-        """Share of their time that is of the other ones as well; 0 if those are of another device."""
-        if not isinstance(other, HeldKernels) or len(self.length) != len(other.length):
-            return 0.0
-        mine, both = (self._time(bits) for bits in (self.bits, self.bits & other.bits))
-        return both / mine if mine else 0.0
-
-    def _time(self, bits: Array) -> float:
-        return float(self.length[np.unpackbits(bits, count=len(self.length)).astype(bool)].sum())
 
 
 class FactWriter:

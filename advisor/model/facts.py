@@ -6,9 +6,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar, get_args
 
 from msgspec import UNSET, Struct, UnsetType, field
+
+if TYPE_CHECKING:  # finished documents need no NumPy
+    from advisor.model.held import HeldKernels
 
 Severity = Literal["info", "low", "medium", "high"]
 #: From the least to the most severe.
@@ -191,13 +194,6 @@ Row = Mapping[str, Value | None]
 T = TypeVar("T")
 
 
-class Held(Protocol):
-    """What a fact is a share of, such as some of the kernels of a device."""
-
-    def share_in(self, other: Any) -> float:
-        """Share of its time that the other one holds as well."""
-
-
 class FactBase(Struct):
     """All facts of one trace. Filled by ``advisor.facts``, then only read.
 
@@ -216,7 +212,7 @@ class FactBase(Struct):
     entities: dict[str, list[Row]] = field(default_factory=dict)
     tables: dict[tuple[str, Scope], Table] = field(default_factory=dict)
     intervals: dict[tuple[str, Scope], list[Interval]] = field(default_factory=dict)
-    held: dict[tuple[str, Scope], Held] = field(default_factory=dict)
+    held: dict[tuple[str, Scope], HeldKernels] = field(default_factory=dict)
     captures: tuple[Scope, ...] = (TRACE,)
 
     def add(self, fact: Fact) -> None:
