@@ -214,7 +214,6 @@ def test_a_layer_of_experts_ends_in_its_step_or_the_next(
 @pytest.mark.parametrize(
     ("after", "turns"),
     [((0, 8, 16, 24), True), ((0, 8, 16), False), ((0, 8, 16, 25), False), ((0, 7, 14, 21), False)],
-    [((0, 8, 16, 24), True), ((0, 8, 16), False), ((0, 8, 16, 25), False), ((0, 7, 14, 21), False)],
 )
 def test_three_stretches_of_eight_steps_between_prompts_are_turns(after: Sequence[int], turns: bool) -> None:
     assert _in_turns(np.array(after)) is turns
