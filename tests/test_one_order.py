@@ -1,7 +1,9 @@
-"""Of any capture the headline, the first row of the table and "Do, in this order" begin with the same fix."""
+"""Of any capture the headline, the first row of the table and "Do, in this order" begin with the same fix.
+The rules not judged are one number."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import advisor
 from advisor.errors import AdvisorError
 from advisor.model.findings import Diagnosis
 from advisor.reports import blocks as b
-from advisor.reports import summary
+from advisor.reports import ending, summary
 from tests import captures as captured
 from tests.captures import EXAMPLES, each
 from tests.test_ticks import captures
@@ -39,6 +41,23 @@ def in_one_order(d: Diagnosis) -> None:
     assert text.startswith((title.lower(), (advice.sentence or title).lower()))
     assert d.headline is not None
     assert d.headline.do == d.do[0].action
+
+
+def in_one_count(d: Diagnosis) -> None:
+    judged_not = re.compile(r"(\d+) not judged")
+    silent = len({n.code for n in d.not_evaluated})
+    for printed in (ending.counts(d), ending.checked(d, 80)):
+        (count,) = judged_not.findall(printed)
+        assert int(count) == silent == d.not_judged
+    assert not (spoken := re.findall(r"(\d+) rules? could not", d.verdict)) or int(spoken[0]) == silent
+
+
+@pytest.mark.parametrize("path", each(captures()))
+def test_rules_not_judged_are_counted_once_and_alike(path: Path) -> None:
+    try:
+        in_one_count(captured.diagnosed(path))
+    except AdvisorError as error:
+        pytest.skip(f"not a capture of one trace: {error}")
 
 
 @pytest.mark.parametrize("path", each(captures()))

@@ -169,7 +169,7 @@ class Tools:
             "verdict": found.verdict,
             "do": [{"code": d.code, "action": d.action, "saved": d.saved} for d in found.do[:limit]],
             "findings": page(short, offset, limit),
-            "not_evaluated": len(found.lacking),
+            "not_evaluated": found.not_judged,
             "steps": [asdict(s) for s in found.main_steps],
             "budget": [{"part": p.part, "share": p.share} for p in parts],
             "next": "show(path, code) for evidence and how to fix it",

@@ -396,6 +396,11 @@ class Diagnosis(Shown, frozen=True, kw_only=True):
         return tuple(n for n in self.not_evaluated if n.stopped_by is not None)
 
     @property
+    def not_judged(self) -> int:
+        """How many rules were not judged, each once however many places it has."""
+        return len({n.code for n in self.not_evaluated})
+
+    @property
     def main_steps(self) -> tuple[StepSummary, ...]:
         """The steps of the device with most GPU time, by phase."""
         return tuple(s for s in self.steps if s.device == self.steps[0].device)

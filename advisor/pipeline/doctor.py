@@ -187,7 +187,11 @@ def _sentence(questions: Sequence[Question], found: Sequence[Finding], waiting: 
     heavy = next((f for f in found if f.severity in ("medium", "high") or f.invalidates), None)
     text = f"It answers {whole} of {len(questions)} questions"
     text += f" and {partly} in part" if partly else ""
-    text += f"; {waiting} of {rules} rules cannot run on it." if waiting else "; every rule runs."
+    text += (
+        f"; {waiting} of the {rules} rules about a capture cannot run on it."
+        if waiting
+        else "; every rule runs."
+    )
     return f"{heavy.title}. {text}" if heavy else text
 
 

@@ -89,8 +89,8 @@ def verdict(
         return f"{what}No GPU work was recorded, so nothing can be judged."
     busy = max(b.busy_ratio for b in a.budgets.values())
     load = f"the GPU is busy {percent(busy)} of the window"
-    lacking = sum(n.stopped_by is None for n in not_evaluated)
-    unknown = f" {lacking} rules could not be judged." if lacking else ""
+    silent = len({n.code for n in not_evaluated})
+    unknown = f" {amount(silent, 'rule')} could not be judged." if silent else ""
     of, unowned = whole(a.step_count > 0), _unowned(a, facts)
     if flushed := _flushes(facts):
         unowned.pop(PARTS["profiler"].words, None)

@@ -65,7 +65,7 @@ def counts(diagnosis: Diagnosis) -> str:
     parts += [f"{_rules(diagnosis.observed)} observed"] * bool(diagnosis.observed)
     if away := diagnosis.does_not_apply:
         parts.append(f"{away} {'does' if away == 1 else 'do'} not apply")
-    parts.append(f"{_rules(diagnosis.not_evaluated)} not judged")
+    parts.append(f"{diagnosis.not_judged} not judged")
     return " · ".join(parts)
 
 
@@ -86,7 +86,7 @@ def checked(diagnosis: Diagnosis, width: int) -> str:
     what the recording lacks for most rules first, as many kinds as two lines of this width have room for."""
     rest = [f"{amount(_rules(diagnosis.ticks), 'check')} in order"] * bool(diagnosis.ticks)
     rest += [f"{_rules(diagnosis.close)} close"] * bool(diagnosis.close)
-    rest.append(f"{_rules(diagnosis.not_evaluated)} not judged")
+    rest.append(f"{diagnosis.not_judged} not judged")
     text = f"{', '.join(found_and_noted(diagnosis.findings))}; {', '.join(rest)}"
     kinds = kinds_missing(diagnosis)
     for most in range(min(KINDS, len(kinds)), 0, -1):

@@ -261,7 +261,9 @@ def checkup(doc: m.Checkup, verbosity: int = 0) -> Iterator[b.Block]:
         fixes = tuple(f"fix: {a.action}" for a in advice)
         yield b.Item(found.message, found.severity, f"{found.severity} {found.code} {found.cause}", fixes)
     if waiting := sum(len(group.rules) for group in doc.blocked):
-        yield b.Heading("Rules that cannot run", f"{waiting} of {doc.rules}, by what is missing")
+        yield b.Heading(
+            "Rules that cannot run", f"{waiting} of the {doc.rules} about a capture, by what is missing"
+        )
     for group in doc.blocked:
         helps = remedy_text(group.remedy) if group.remedy else "nothing that can be recorded would help"
         why = tuple(f"as {w}" for w in group.why) if verbosity > 0 else ()

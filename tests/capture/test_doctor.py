@@ -91,7 +91,7 @@ def test_every_rule_that_cannot_run_is_counted_once() -> None:
         silent = diagnose(committed(name)).not_evaluated
         unknown = {n.code for n in silent if n.stopped_by is None}
         assert sorted(waiting) == sorted(unknown)
-        assert f"{len(waiting)} of {found.rules} rules cannot run" in found.sentence
+        assert f"{len(waiting)} of the {found.rules} rules about a capture cannot run" in found.sentence
         told = {r.code for r in found.plan.enables}
         told |= {r.code for a in found.plan.also for r in a.rules}
         told |= {r.code for left in found.plan.left_out for r in left.rules}

@@ -320,8 +320,8 @@ def _caveats(grid: GridSheet, captures: Captures) -> None:
         lines += [(f.code, f"{lead}{f.title}. {f.message}") for f in about]
         for entry in d.inputs:
             lines += [("warning", f"{lead}{w}") for w in dict.fromkeys(entry.warnings)]
-        if d.lacking:
-            text = f"{lead}{amount(len({e.code for e in d.lacking}), 'rule')} not judged"
+        if d.not_judged:
+            text = f"{lead}{amount(d.not_judged, 'rule')} not judged"
             flags = [(len({e.code for e in es}), flag) for _, flag, es in phrases.by_reason(d) if flag]
             count, flag = max(flags, default=(0, ""))  # the option with which most of them could be judged
             if count > 1:

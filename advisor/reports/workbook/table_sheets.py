@@ -222,8 +222,8 @@ def comparison(sheet: Sheet, captures: Captures) -> None:
         kernels = None if entry.kernels_per_step is None else round(entry.kernels_per_step, 1)
         counts = (sum(f.severity == s for f in d.findings) for s in ("high", "medium"))
         first = f"{top.code} {top.cause}" if top else "nothing to fix"
-        share, lacking = top.share if top else None, len({e.code for e in d.lacking})
-        rows.append([label, share, step, entry.busy_share, kernels, *counts, lacking, first])
+        share, silent = top.share if top else None, d.not_judged
+        rows.append([label, share, step, entry.busy_share, kernels, *counts, silent, first])
     sheet.table(OVERVIEW, rows)
     _matrix(sheet, captures)
     _facts(sheet, captures)
