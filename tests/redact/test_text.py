@@ -44,7 +44,7 @@ SCRUBBER = Scrubber(words=("alice", "gpu-node-17", "root"), secrets=("hunter2hun
         ("a hf_abcdefghijklmnop b", "a redacted b"),
         ("sk-proj-ABCdef123456789", "redacted"),
         ("sk-svcacct-" + "aBcDeFgHiJkL" * 5, "redacted"),  # a key whose letters happen to hold no digit
-        ("sk-admin-dashboard-cache", ""),
+        ("sk-admin-dashboard-cache", "sk-admin-dashboard-cache"),
         ("token=abcd1234efgh", "token=redacted"),
         ("value hunter2hunter2 here", "value redacted here"),
         (
