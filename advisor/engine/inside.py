@@ -11,14 +11,17 @@ time of one finding lies inside another's:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from advisor.engine.infer import Inference
 from advisor.engine.rank import in_one_place
 from advisor.model.findings import Finding
 from advisor.model.gain import Gain
-from advisor.model.held import HeldKernels
 from advisor.model.parts import PARTS
 from advisor.model.rules import judges_capture
+
+if TYPE_CHECKING:  # facts bring it along; the engine itself needs no NumPy
+    from advisor.model.held import HeldKernels
 
 #: From this share of its time on a finding lies inside another one. Choice: the rest is what two facts round
 #: or leave out; lower, and findings that only overlap would be one.
