@@ -83,7 +83,7 @@ def test_it_ends_when_there_is_nothing_to_add(tool: StandIn, capsys: Captured) -
     plans = [tuple(o for o in p if not o.startswith("--output")) for p in tool.profiled]
     assert 2 <= len(plans) < 9
     assert len(set(plans)) == len(plans)
-    assert capsys.readouterr().err.count(" adds ") == len(plans) - 1
+    assert capsys.readouterr().err.count(" would add ") == len(plans) - 1
 
 
 @pytest.mark.slow
