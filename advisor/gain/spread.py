@@ -2,7 +2,7 @@
 
 What a step differs by from the next one is no doubt about their mean: four milliseconds in every fourth step
 cost as surely as one in each. The error of a mean is that of the means of blocks of steps, which hold what
-comes at a rhythm alike (batch means; Law and Kelton, Simulation Modeling and Profiled, section 9.5.3).
+comes at a rhythm alike (batch means; Law and Kelton, Simulation Modeling and Analysis, section 9.5.3).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def of_document(d: Diagnosis, code: str, folders: Sequence[Path] = ()) -> m.Expl
         code = own[0].code
     spec = load_rule(code, builtin_dir(), *folders)
     own = own or named(d.findings, spec.code)
-    scopes = (*map(_fired, own), *_others(d, spec))
+    scopes = (*map(_fired, own), *_others(d, spec, folders))
     if spec.subject != "trace":
         raise RuleError(f"{spec.code} judges a {spec.subject}, not a capture")
     scopes = scopes or (m.ScopeExplanation(state="quiet"),)  # not worth a line in a report
@@ -74,7 +74,7 @@ def _fired(f: Finding) -> m.ScopeExplanation:
     )
 
 
-def _others(d: Diagnosis, spec: RuleSpec) -> Iterator[m.ScopeExplanation]:
+def _others(d: Diagnosis, spec: RuleSpec, folders: Sequence[Path]) -> Iterator[m.ScopeExplanation]:
     """Where the rule is no finding of its own: folded into another, overruled, quiet or not judged."""
     code = spec.code
     for by in d.findings:
@@ -86,7 +86,7 @@ def _others(d: Diagnosis, spec: RuleSpec) -> Iterator[m.ScopeExplanation]:
                 )
     for lost in d.overruled:
         if lost.code == code:
-            winner = load_rule(lost.by, builtin_dir())
+            winner = load_rule(lost.by, builtin_dir(), *folders)
             related = (Related(code=winner.code, cause=winner.cause, scope=lost.scope),)
             yield m.ScopeExplanation(scope=lost.scope, state="overruled", overruled_by=related)
     yield from map(_quiet, (e for e in (*d.observed, *d.healthy, *d.not_applicable) if e.code == code))

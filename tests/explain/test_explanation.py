@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 import advisor
+from advisor.cli.main import main
 from advisor.errors import RuleError
 from advisor.model.explanation import Explanation, Reason
 from advisor.pipeline.diagnose import Analysed, Options, analyse, diagnose
 from advisor.pipeline.explain import explanation
+from advisor.pipeline.reported import of_document
 from tests.captures import committed
 from tests.scenarios.machine import DECODE_LAYER, Machine
 
@@ -240,3 +242,13 @@ def test_every_rule_can_be_explained_on_every_capture(name: str) -> None:
         for one in found.scopes:
             assert (one.state == "not_evaluated") == bool(one.missing)
             assert (one.confidence is not None) == (one.state in ("fired", "overruled"))
+
+
+def test_a_saved_diagnosis_names_a_rule_of_the_user_that_overruled_one(tmp_path: Path) -> None:
+    """The rule is looked up in the folders that were given, not among ours alone."""
+    assert main(["rules", "new", "ACM101", "--into", str(tmp_path)]) == 0
+    told = diagnose(EAGER)
+    code = told.overruled[0].code
+    saved = told.replaced(overruled=(told.overruled[0].replaced(by="ACM101"),))
+    found = of_document(saved, code, [tmp_path])
+    assert [r.code for scope in found.scopes for r in scope.overruled_by] == ["ACM101"]
