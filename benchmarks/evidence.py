@@ -112,17 +112,10 @@ def firing(rule: RuleSpec) -> set[str]:
 def faults(seen: dict[str, Seen]) -> Iterator[str]:
     """What rules name and what does not show them, of all that was run."""
     for rule in RULES.values():
-        shown = rule.shown_by
-        measured = {c for p in rule.params.values() for c in p.captures}
-        sides = {
-            *measured,
-            *(shown.captures if shown else ()),
-            *(s.cause for s in (shown.scenes if shown else ())),
-        }
-        for name in sorted(sides & set(seen)):
+        for name in sorted(firing(rule) & set(seen)):
             if rule.code not in seen[name].fires:
                 yield f"{rule.code} does not fire in {name}"
-        for scene in shown.scenes if shown else ():
+        for scene in rule.shown_by.scenes if rule.shown_by else ():
             if scene.partner in seen and rule.code not in seen[scene.partner].quiet:
                 yield f"{rule.code} is not quiet in {scene.partner}"
 

@@ -66,6 +66,17 @@ def check_traces(settings: Settings, traces: Sequence[Path]) -> None:
     check_files(settings, traces)
 
 
+def with_pair(settings: Settings, traces: Sequence[Path]) -> tuple[Sequence[Path], Settings]:
+    """The captures of a verb that also answers about a job; with --together the first of two recordings of
+    one program, and settings that name the other."""
+    if not settings.pair:
+        return traces, settings
+    from advisor.pipeline.inputs import pair_of
+
+    pair = pair_of(traces)
+    return [pair.path], pair.options(settings)
+
+
 def one_trace(settings: Settings, traces: Sequence[Path]) -> Capture | Pair | Served:
     """The capture of a verb that reads one, its outputs checked. Raises InputError for the ranks of a job,
     which names the command for one of them."""

@@ -188,14 +188,10 @@ def whatif(settings: Settings, traces: Sequence[Path], fixes: Sequence[str], lis
     if not traces or not fixes:
         raise InputError("whatif needs TRACE and at least one --fix NAME; see 'advisor whatif --list'")
     from advisor.pipeline.explain import whatif as ask
-    from advisor.pipeline.inputs import recording
     from advisor.reports.finding_text import whatif as said
 
     hold_pipes(traces)
-    given: Sequence[Path] = traces
-    if settings.pair:
-        pair = recording(traces, pair=True)
-        given, settings = [pair.path], pair.options(settings)
+    given, settings = deliver.with_pair(settings, traces)
     with deliver.Progress(traces[0].name) as progress:
         report = ask(given, fixes, settings, progress, settings.jobs)
     deliver.deliver_one(report, said, "What a change wins", settings)

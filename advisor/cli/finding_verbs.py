@@ -20,6 +20,7 @@ from advisor.cli.deliver import (
     deliver,
     deliver_one,
     formats,
+    with_pair,
     write_bytes,
 )
 from advisor.cli.messages import say
@@ -321,14 +322,10 @@ def _answer(code: str, traces: Sequence[Path], settings: Settings, full: bool = 
     """The outcome of a rule for a capture, two recordings of one program, the ranks of a job or a saved
     diagnosis; in `full` with its findings."""
     from advisor.pipeline.explain import explain
-    from advisor.pipeline.inputs import recording
     from advisor.reports.explanation_blocks import explanation
 
     check_traces(settings, traces)
-    given: Sequence[Path] = traces
-    if settings.pair:
-        pair = recording(traces, pair=True)
-        given, settings = [pair.path], pair.options(settings)
+    given, settings = with_pair(settings, traces)
     with Progress(traces[0].name) as progress:
         found = explain(given, code, settings, progress, settings.jobs)
     title = f"{found.code} {found.cause}"

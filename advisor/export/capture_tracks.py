@@ -39,8 +39,7 @@ _LARGEST_ID = 1 << 31
 
 
 def trace_packets(analysis: Budgeted, diagnosis: Diagnosis, gaps: int = overlay.GAPS) -> Iterator[bytes]:
-    """The capture and its findings, piece by piece. No measured data is kept, so that writing a large
-    capture takes no more memory than reading it."""
+    """The capture and its findings, piece by piece: the file is never held whole."""
     trace, ops = analysis.trace, analysis.ops
     file = TraceFile(trace.capture.zero_ns)
     yield from _found(file, overlay.events(analysis, diagnosis, gaps))

@@ -9,6 +9,7 @@ import numpy as np
 
 from advisor.facts import limits
 from advisor.facts.needs import predicate
+from advisor.facts.operators import slow_operators
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
 from advisor.knowledge.kernel_names import function_name
@@ -35,7 +36,6 @@ from advisor.metrics.loaded.kernels import (
 from advisor.metrics.loaded.operations import Kind
 from advisor.metrics.loaded.stage import Loaded
 from advisor.metrics.profiled.preparation import preparing
-from advisor.metrics.profiled.rates import slow_kernels
 from advisor.metrics.profiled.stage import Profiled
 from advisor.metrics.stepped.recording import Recording
 from advisor.metrics.stepped.stage import Stepped, on_device
@@ -249,9 +249,7 @@ def _kernels(a: Profiled, device: int, budget: DeviceBudget, out: FactWriter) ->
 
 def _slow(a: Profiled, device: int) -> Array:
     """Mask of the kernels of operators that reach less than half of what healthy ones do."""
-    rates = a.operator_rates(device)
-    found = None if rates is None else slow_kernels(rates, limits.HEALTHY_PART)
-    at = a.kernels(device).at
+    found, at = slow_operators(a, device), a.kernels(device).at
     return np.zeros(len(at), bool) if found is None else np.isin(at, found.at)
 
 

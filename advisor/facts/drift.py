@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.facts.writer import FactWriter
 from advisor.metrics import limits as metric_limits
-from advisor.metrics.profiled.pace import find_drift, find_slow_steps, slower_steps
+from advisor.metrics.profiled.pace import compare_slower, find_drift, slower_steps
 from advisor.metrics.profiled.stage import Profiled
 from advisor.model.numbers import percent
 
@@ -12,9 +12,10 @@ from advisor.model.numbers import percent
 def drift_facts(a: Profiled, device: int, out: FactWriter) -> None:
     if not a.trace.has("kernels"):
         return
-    if device == a.main_device and (steps := slower_steps(a)) is not None and not steps[2].any():
+    steps = slower_steps(a) if device == a.main_device else None
+    if steps is not None and not steps[2].any():
         out |= {"drift.slow_steps": 0, "drift.slow_step_ratio": 0.0, "drift.slow_time_ratio": 0.0}
-    elif device == a.main_device and (slow := find_slow_steps(a)) is not None:
+    elif steps is not None and (slow := compare_slower(a, steps)) is not None:
         out |= {
             "drift.slow_steps": slow.count,
             "drift.slow_step_ratio": slow.ratio,

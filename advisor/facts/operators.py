@@ -6,10 +6,16 @@ from typing import Any
 
 from advisor.facts import limits
 from advisor.facts.writer import FactWriter
-from advisor.metrics.profiled.rates import OperatorRate, OperatorRates, slow_kernels
+from advisor.metrics.profiled.rates import OperatorRate, OperatorRates, SlowKernels, slow_kernels
 from advisor.metrics.profiled.stage import Profiled
 
 _ROWS = 12
+
+
+def slow_operators(a: Profiled, device: int) -> SlowKernels | None:
+    """The kernels of operators that reach less than half of what healthy ones do; None if there are none."""
+    found = a.operator_rates(device)
+    return None if found is None else slow_kernels(found, limits.HEALTHY_PART)
 
 
 def operator_facts(a: Profiled, device: int, out: FactWriter) -> None:
@@ -38,7 +44,7 @@ def _judged(a: Profiled, device: int, found: OperatorRates, out: FactWriter) -> 
         "operator.judged_ratio": min(time / found.kernel_ns, 1.0),
         "operator.healthy_ratio": sum(ns * min(of / rate.usual, 1.0) for ns, of, rate in judged) / time,
     }
-    slow = slow_kernels(found, limits.HEALTHY_PART)
+    slow = slow_operators(a, device)
     held = 0.0 if slow is None else float(a.ops.length[slow.at].sum())
     out.put("operator.slow_window_ratio", min(held / a.budgets[device].program_ns, 1.0))
     if slow is None:

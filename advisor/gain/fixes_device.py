@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from advisor.facts import limits as fact_limits
 from advisor.facts.device import is_skinny
+from advisor.facts.operators import slow_operators
 from advisor.gain import limits
 from advisor.gain.changes import what_if
 from advisor.gain.exposure import overlaps, uncovered
@@ -31,7 +32,6 @@ from advisor.metrics.budgeted.passes import (
 from advisor.metrics.loaded.kernels import ATTENTION, UNFUSED, is_combining, is_simt_fp32, is_tf32
 from advisor.metrics.loaded.operations import Kind
 from advisor.metrics.loaded.workload import TRAINING
-from advisor.metrics.profiled.rates import slow_kernels
 from advisor.model.arrays import Array, marked, median_of
 from advisor.sources.schema import Call
 
@@ -156,8 +156,7 @@ def healthy_kernels(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
     """Operators with recorded sizes that reach less than half of what healthy kernels do take as long as
     these: as long as captured in the pessimistic estimate, at the best measured share in the optimistic
     one."""
-    found = work.a.operator_rates(work.a.main_device)
-    slow = None if found is None else slow_kernels(found, fact_limits.HEALTHY_PART)
+    slow = slow_operators(work.a, work.a.main_device)
     if slow is None:
         raise NoEstimate("no operator is that far below what healthy kernels reach")
     usual, best = np.ones(len(work.a.ops)), np.ones(len(work.a.ops))

@@ -115,7 +115,7 @@ class Ops(Rows, frozen=True):
     latency: Array
     gap: Array
     by_start: Array
-    at: Array  # position in Profiled.ops
+    at: Array  # position in Loaded.ops
     step: Array
     node: Array  # inside a graph run, and not its first operation
 

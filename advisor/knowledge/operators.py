@@ -38,6 +38,7 @@ _OF_ARGUMENT = re.compile(r"[ne]\d+$")
 _MAX_POWER = 1e7
 
 
+@cache
 def parsed(formula: str) -> ast.expr:
     """The expression of a formula. Raises ValueError for anything but numbers, names, + - * / // **, min,
     max."""

@@ -22,7 +22,7 @@ from advisor.engine.judge import (
     message_of,
     most_severe,
 )
-from advisor.engine.load import builtin_dir, load_rule, load_rules
+from advisor.engine.load import builtin_dir, load_rule
 from advisor.engine.reasons import STATES, Explainer, nearest_first
 from advisor.engine.states import state_of, stopper
 from advisor.errors import InputError, RuleError, near
@@ -41,7 +41,16 @@ from advisor.model.findings import Finding, Gain, Input, Tool, named
 from advisor.model.rules import RuleSpec
 from advisor.numerals import read_int
 from advisor.pipeline import document
-from advisor.pipeline.diagnose import Analysed, Options, Progress, analyse, analysis_of, conclusions, diagnose
+from advisor.pipeline.diagnose import (
+    Analysed,
+    Options,
+    Progress,
+    all_rules,
+    analyse,
+    analysis_of,
+    conclusions,
+    diagnose,
+)
 from advisor.pipeline.each_rank import of_each
 from advisor.pipeline.given import given_step_ns, given_weights
 from advisor.pipeline.inputs import Job, Paths, Saved, listed, of_one, one_capture, quietly
@@ -236,6 +245,10 @@ def parse_fixes(
     return out
 
 
+def _rules(chosen: Options) -> Mapping[str, RuleSpec]:
+    return all_rules((builtin_dir(), *chosen.rules)).by_code
+
+
 def _of_several(fixes: Sequence[Fix], rules: Mapping[str, RuleSpec]) -> bool:
     """Whether the rule of one of the fixes names several what-ifs, of which its finding has one."""
     named = (rules[fix.code] for fix in fixes if fix.code is not None)
@@ -301,7 +314,7 @@ def whatif(
     chosen = options or Options()
     say = progress or (lambda _: None)
     fixes = [fixes] if isinstance(fixes, str) else list(fixes)
-    parse_fixes(fixes, load_rules(builtin_dir(), *chosen.rules).by_code)
+    parse_fixes(fixes, _rules(chosen))  # wrong ones fail before anything is read
     given = of_one(listed(path))
     if not isinstance(given, Job):
         alone = one_capture(listed(path))
@@ -322,10 +335,8 @@ def _as_reported(
 ) -> m.WhatIfReport | None:
     """The answer on the rank on which the report of the job estimates a finding with the first of the fixes,
     with the numbers of the report if it is the only one; None if the report has no such finding."""
-    rules = load_rules(builtin_dir(), *chosen.rules).by_code
-    (report,) = job.read(
-        quietly(replace(chosen, redact=False), progress, jobs)
-    ).diagnoses  # paths as they are
+    rules, unredacted = _rules(chosen), replace(chosen, redact=False)  # the paths are read again
+    (report,) = job.read(quietly(unredacted, progress, jobs)).diagnoses
     known = [f for f in report.findings if rank_of(f) is not None and _has_estimate(f)]
     parsed = parse_fixes(fixes, rules, {f.code: f.gain for f in reversed(known) if f.gain is not None})
     first, code = parsed[0], parsed[0].code
@@ -381,7 +392,7 @@ def _with_gain(report: m.WhatIfReport, gain: Gain) -> m.WhatIfReport:
 def _whatif(
     fixes: Sequence[str], path: Path, chosen: Options, say: Progress = lambda _: None
 ) -> m.WhatIfReport:
-    rules = load_rules(builtin_dir(), *chosen.rules).by_code
+    rules = _rules(chosen)
     parsed = parse_fixes(fixes, rules)
     if _of_several(parsed, rules):
         found = [

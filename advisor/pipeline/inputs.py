@@ -2,10 +2,10 @@
 the ranks of a job, saved diagnoses. Each has its reader.
 
 `several` takes the words of `advisor diagnose` and `checklist`, `as_job` says whether those are one job,
-`of_one` takes those of verbs that answer about one thing, be it a job, `one_capture` those of verbs that read
-one capture, `named` a source of a comparison, `job` the paths of
-`advisor.ranks`. Pipes are read before, and kept under their names (`advisor.reading.hold`). Which format a
-capture has, that of a log among them, `RECOGNISERS` in `advisor/sources/open.py` say when it is opened.
+`of_one` takes those of verbs that answer about one thing, be it a job, `one_capture` those of verbs that
+read one capture, `named` a source of a comparison, `job` the paths of `advisor.ranks`. Pipes are read
+before, and kept under their names (`advisor.reading.hold`). Which format a capture has, that of a log among
+them, `RECOGNISERS` in `advisor/sources/open.py` say when it is opened.
 """
 
 from __future__ import annotations
@@ -141,7 +141,6 @@ class Job(NamedTuple):
         return Read([found], lost)
 
 
-Recording = Capture | Pair
 Paths = str | Path | Sequence[str | Path]
 #: What one path, or two for a pair, stands for.
 Input = Capture | Pair | Served | Saved
@@ -164,7 +163,7 @@ def several(paths: Sequence[Path], pair: bool = False) -> Given:
     files = expand(paths, pair)
     inputs: tuple[Input, ...]
     if pair and not (len(files) == 1 < len(paths)):
-        inputs = (recording(files, pair),)
+        inputs = (pair_of(files),)
     else:
         served = _served(files) if len(files) == len(paths) == 2 else None
         single = tuple(Saved(path) if is_saved(path) else Capture(path) for path in files)
@@ -180,17 +179,11 @@ def _served(files: Sequence[Path]) -> Served | None:
     return Served(by_kind["samples"], by_kind["server"]) if by_kind.keys() == {"samples", "server"} else None
 
 
-def recording(paths: Sequence[Path], pair: bool = False) -> Recording:
-    """One capture, or with `pair` two recordings of one program, in either order. What is wrong with a file
-    is for its reader to say. Raises InputError for another number of paths."""
-    if len(paths) != 1 + pair:
-        if pair:
-            raise InputError(f"--together takes two recordings of one program, not {len(paths)}")
-        raise InputError(
-            f"takes one capture, not {len(paths)}; for two recordings of one program add --together"
-        )
-    if not pair:
-        return Capture(paths[0])
+def pair_of(paths: Sequence[Path]) -> Pair:
+    """Two recordings of one program, in either order. What is wrong with a file is for its reader to say.
+    Raises InputError for another number of paths."""
+    if len(paths) != 2:
+        raise InputError(f"--together takes two recordings of one program, not {len(paths)}")
     one, other = paths
     return Pair(other, one) if is_profiler_json(one) and not is_profiler_json(other) else Pair(one, other)
 

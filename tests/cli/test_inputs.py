@@ -19,7 +19,8 @@ from advisor.pipeline.inputs import (
     job,
     located,
     named,
-    recording,
+    one_capture,
+    pair_of,
     several,
 )
 from advisor.reports import json_report
@@ -45,7 +46,7 @@ def test_each_kind_is_told_by_its_content(folder: Path) -> None:
 
 def test_a_pair_is_a_capture_and_a_trace_of_pytorch_in_either_order(folder: Path) -> None:
     one, other = folder / "a.sqlite", folder / "a.json"
-    assert recording([one, other], pair=True) == recording([other, one], pair=True) == Pair(one, other)
+    assert pair_of([one, other]) == pair_of([other, one]) == Pair(one, other)
     assert several([other, one], pair=True) == ((Pair(one, other),), False)
     assert Pair(one, other).options(Options()).together == other
     assert Capture(one).options(Options()).together is None
@@ -61,7 +62,7 @@ def test_a_pair_is_a_capture_and_a_trace_of_pytorch_in_either_order(folder: Path
 )
 def test_another_number_of_recordings_is_refused(count: int, pair: bool, said: str) -> None:
     with pytest.raises(InputError, match=re.escape(said)):
-        recording([Path(f"{i}.sqlite") for i in range(count)], pair)
+        (pair_of if pair else one_capture)([Path(f"{i}.sqlite") for i in range(count)])
 
 
 def test_a_folder_is_named_in_reports_also_where_one_capture_is_in_it(folder: Path) -> None:

@@ -19,8 +19,8 @@ from advisor.sources.schema import MISSING, Call
 class LikeCalls(Struct, frozen=True):
     """Kernels of one device in the window, grouped by what they may be compared with.
 
-    `at` are positions in `Profiled.ops`, `group` and `duration` (ns) have one entry for each of
-    them; `name` (position in `Profiled.names`) and `spread` one for each group.
+    `at` are positions in `Loaded.ops`, `group` and `duration` (ns) have one entry for each of
+    them; `name` (position in `Loaded.names`) and `spread` one for each group.
     """
 
     at: Array

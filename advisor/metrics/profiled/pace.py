@@ -152,12 +152,11 @@ def slower_steps(a: Profiled) -> JudgedSteps | None:
     return (step, times, more) if 2 * more.sum() <= len(more) else found
 
 
-def find_slow_steps(a: Profiled) -> SlowSteps | None:
-    """None if no step of the commonest phase is slower than the rest, or most are."""
-    found = slower_steps(a)
-    if found is None or not 0 < (count := int(found[2].sum())) <= len(found[2]) // 2:
-        return None
+def compare_slower(a: Budgeted, found: JudgedSteps) -> SlowSteps | None:
+    """How the slower ones of these steps (`slower_steps`) differ from the rest; None if none or most are."""
     step, times, slow = found
+    if not 0 < (count := int(slow.sum())) <= len(slow) // 2:
+        return None
     kernels = a.kernels(a.main_device)
     inside, _ = kernels.of_one_phase
     usual, slower = (marked(len(a.steps), step[mine])[kernels.step[inside]] for mine in (~slow, slow))

@@ -195,17 +195,15 @@ class SlowKernels(NamedTuple):
 
 def slow_kernels(found: OperatorRates, part: float) -> SlowKernels | None:
     """Those of the family with most time in operators that reach less than `part` of the usual share."""
+    usual, best = np.ones(len(found.rates)), np.ones(len(found.rates))
     slow: dict[str, list[int]] = {}
     for i, rate in enumerate(found.rates):
         if (judged := rate.judged) is not None and judged[0] < part * judged[1].usual:
             slow.setdefault(rate.work.family, []).append(i)
+            usual[i], best[i] = judged[0] / judged[1].usual, judged[0] / judged[1].best
     if not slow:
         return None
     family = max(slow, key=lambda f: sum(found.rates[i].time_ns for i in slow[f]))
-    usual, best = np.ones(len(found.rates)), np.ones(len(found.rates))
-    for i in slow[family]:
-        if (judged := found.rates[i].judged) is not None:
-            usual[i], best[i] = judged[0] / judged[1].usual, judged[0] / judged[1].best
     mine = np.isin(found.rate, slow[family])
     of = found.rate[mine]
     return SlowKernels(family, found.at[mine], usual[of], best[of], [found.rates[i] for i in slow[family]])

@@ -45,6 +45,11 @@ class Module(NamedTuple):
         return _NUMBER.sub("", self.name)
 
 
+def _taken(values: Array, at: Array) -> Array:
+    """The values of rows `at`; MISSING for a row that is MISSING."""
+    return np.asarray(np.append(values, MISSING)[np.where(at < 0, len(values), at)])
+
+
 class Origins(Struct, frozen=True):
     """Where each of some calls, or pieces of GPU work, comes from: positions in the lists beside, MISSING
     if unknown. `outer` is the outermost operator, `operator` the innermost one."""
@@ -61,13 +66,8 @@ class Origins(Struct, frozen=True):
 
     def take(self, at: Array) -> Origins:
         """Those of rows `at`, nothing where it is MISSING."""
-
-        def taken(values: Array) -> Array:
-            padded = np.append(values, MISSING)
-            return np.asarray(padded[np.where(at < 0, len(values), at)])
-
         columns = (self.outer, self.operator, self.operands, self.module, self.line)
-        outer, operator, operands, module, line = map(taken, columns)
+        outer, operator, operands, module, line = (_taken(column, at) for column in columns)
         return replace(self, outer=outer, operator=operator, operands=operands, module=module, line=line)
 
     @property
@@ -142,8 +142,7 @@ class OperatorCalls(NamedTuple):
 
     def take(self, at: Array) -> OperatorCalls:
         """Those of rows `at`, none where it is MISSING."""
-        padded = np.append(self.call, MISSING)
-        return self._replace(call=padded[np.where(at < 0, len(self.call), at)])
+        return self._replace(call=_taken(self.call, at))
 
 
 def find_operator_calls(trace: Trace, ranges: Ranges, thread: Array, time: Array) -> OperatorCalls | None:
